@@ -1,0 +1,275 @@
+package events
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// coder writes or reads one JSON object with its fields in a fixed order. One
+// list of calls describes a body in both directions, so that what is read is
+// exactly what would be written: any other key, order, spacing, escape or
+// number form ends in an error. After an error every call does nothing.
+type coder struct {
+	buf     []byte
+	pos     int // next byte to read
+	reading bool
+	first   bool // no field yet in the object at hand
+	err     error
+}
+
+func (c *coder) fail(format string, args ...any) {
+	if c.err == nil {
+		c.err = fmt.Errorf("byte %d: "+format, append([]any{c.pos}, args...)...)
+	}
+}
+
+// lit writes s, or reads exactly s.
+func (c *coder) lit(s string) {
+	if c.err != nil {
+		return
+	}
+	if !c.reading {
+		c.buf = append(c.buf, s...)
+		return
+	}
+	if len(c.buf)-c.pos < len(s) || string(c.buf[c.pos:c.pos+len(s)]) != s {
+		c.fail("expected %q", s)
+		return
+	}
+	c.pos += len(s)
+}
+
+func (c *coder) peek(s string) bool {
+	return c.err == nil && len(c.buf)-c.pos >= len(s) && string(c.buf[c.pos:c.pos+len(s)]) == s
+}
+
+// object frames fields. It may stand as a field's value or alone.
+func (c *coder) object(fields func(*coder)) {
+	c.lit("{")
+	c.first = true
+	fields(c)
+	c.first = false
+	c.lit("}")
+}
+
+func (c *coder) key(name string) {
+	if !c.first {
+		c.lit(",")
+	}
+	c.first = false
+	c.lit(`"`)
+	c.lit(name)
+	c.lit(`":`)
+}
+
+// present decides whether an optional field is there: when writing, if it is
+// set; when reading, if its name comes next.
+func (c *coder) present(name string, set bool) bool {
+	if !c.reading {
+		return set
+	}
+	sep := ","
+	if c.first {
+		sep = ""
+	}
+	return c.peek(sep + `"` + name + `":`)
+}
+
+func (c *coder) str(name string, v *string) {
+	c.key(name)
+	c.text(v)
+}
+
+func (c *coder) optStr(name string, v *string) {
+	if c.present(name, *v != "") {
+		c.str(name, v)
+		if c.reading && *v == "" {
+			c.fail("empty optional field %s", name)
+		}
+	}
+}
+
+func (c *coder) text(v *string) {
+	if c.err != nil {
+		return
+	}
+	if !c.reading {
+		if !utf8.ValidString(*v) || strings.IndexByte(*v, 0) >= 0 {
+			c.fail("string is not UTF-8 without NUL")
+			return
+		}
+		c.buf = AppendString(c.buf, *v)
+		return
+	}
+	*v = c.readString()
+}
+
+func (c *coder) readString() string {
+	if c.pos >= len(c.buf) || c.buf[c.pos] != '"' {
+		c.fail("expected a string")
+		return ""
+	}
+	plain := true
+	for i := c.pos + 1; i < len(c.buf); i++ {
+		switch b := c.buf[i]; {
+		case b == '"':
+			raw := c.buf[c.pos : i+1]
+			if plain && utf8.Valid(raw) {
+				c.pos = i + 1
+				return string(raw[1 : len(raw)-1])
+			}
+			v, err := ParseJSON(raw)
+			if err != nil || !bytes.Equal(AppendString(nil, v.Text), raw) {
+				c.fail("string is not in canonical form")
+				return ""
+			}
+			c.pos = i + 1
+			return v.Text
+		case b == '\\':
+			plain = false
+			i++
+		case b < 0x20:
+			c.fail("control character in a string")
+			return ""
+		}
+	}
+	c.fail("string without end")
+	return ""
+}
+
+func (c *coder) hash(name string, v *Hash) {
+	c.key(name)
+	s := ""
+	if !c.reading {
+		s = v.String()
+	}
+	c.text(&s)
+	if c.reading && c.err == nil {
+		h, err := ParseHash(s)
+		if err != nil {
+			c.fail("%s: %v", name, err)
+		}
+		*v = h
+	}
+}
+
+func (c *coder) optHash(name string, v *Hash) {
+	if c.present(name, !v.IsZero()) {
+		c.hash(name, v)
+		if c.reading && v.IsZero() {
+			c.fail("zero optional hash %s", name)
+		}
+	}
+}
+
+func (c *coder) time(name string, v *Time) {
+	c.key(name)
+	s := ""
+	if !c.reading {
+		s = v.String()
+	}
+	c.text(&s)
+	if c.reading && c.err == nil {
+		t, err := ParseTime(s)
+		if err != nil {
+			c.fail("%s: %v", name, err)
+		}
+		*v = t
+	}
+}
+
+// uint is an integer of 0 to IntegerMax.
+func (c *coder) uint(name string, v *uint64) {
+	c.key(name)
+	if c.err != nil {
+		return
+	}
+	if !c.reading {
+		if *v > IntegerMax {
+			c.fail("%s is beyond 2^53-1", name)
+			return
+		}
+		c.buf = strconv.AppendUint(c.buf, *v, 10)
+		return
+	}
+	start := c.pos
+	for c.pos < len(c.buf) && '0' <= c.buf[c.pos] && c.buf[c.pos] <= '9' {
+		c.pos++
+	}
+	digits := c.buf[start:c.pos]
+	n, err := strconv.ParseUint(string(digits), 10, 64)
+	if err != nil || n > IntegerMax || len(digits) > 1 && digits[0] == '0' {
+		c.fail("%s is not an integer of 0 to 2^53-1", name)
+		return
+	}
+	*v = n
+}
+
+func (c *coder) optUint(name string, v *uint64) {
+	if c.present(name, *v != 0) {
+		c.uint(name, v)
+		if c.reading && *v == 0 {
+			c.fail("zero optional field %s", name)
+		}
+	}
+}
+
+func (c *coder) boolean(name string, v *bool) {
+	c.key(name)
+	if c.reading {
+		*v = c.peek("true")
+	}
+	if *v {
+		c.lit("true")
+	} else {
+		c.lit("false")
+	}
+}
+
+func (c *coder) strs(name string, v *[]string) {
+	c.key(name)
+	c.lit("[")
+	if !c.reading {
+		for i := range *v {
+			if i > 0 {
+				c.lit(",")
+			}
+			c.text(&(*v)[i])
+		}
+		c.lit("]")
+		return
+	}
+	*v = []string{}
+	for c.err == nil && !c.peek("]") {
+		if len(*v) > 0 {
+			c.lit(",")
+		}
+		var s string
+		c.text(&s)
+		*v = append(*v, s)
+	}
+	c.lit("]")
+}
+
+func (c *coder) optStrs(name string, v *[]string) {
+	if c.present(name, len(*v) > 0) {
+		c.strs(name, v)
+		if c.reading && len(*v) == 0 {
+			c.fail("empty optional list %s", name)
+		}
+	}
+}
+
+func (c *coder) end() error {
+	if c.err == nil && c.reading && c.pos != len(c.buf) {
+		c.fail("data after the event")
+	}
+	return c.err
+}
+
+// ErrTooLarge is returned for an event over EventBytesMax.
+var ErrTooLarge = errors.New("event over 65535 bytes")

@@ -1,0 +1,135 @@
+// Package events is the ledger's vocabulary and its exact bytes: event types,
+// the one way an event is written and read, its hashes, the grammar of names,
+// the limits, and the strict JSON profile of requests. docs/FORMAT.md says the
+// same in prose.
+//
+// An Event is written by Append and read by Parse, which refuses any bytes
+// that Append would not write. Everything here is a pure function.
+package events
+
+import (
+	"encoding/hex"
+	"strings"
+)
+
+// System is the agent of events that nobody asked for.
+const System = "sys"
+
+// Event is one entry of the log.
+type Event struct {
+	Seq     uint64 // 1 for the first; the tree's leaf index is Seq−1
+	Prev    Hash   // leaf hash of the event before, or GenesisHash
+	Time    Time   // never before the event before it
+	ID      [16]byte
+	Agent   string // who asked; System for none
+	Cause   uint64 // seq of the decision this follows from; 0 for none
+	Payload Hash   // commitment of the payload kept beside the log; zero for none
+	Body    Body
+}
+
+// Append appends the bytes of e to dst. The error is ErrTooLarge, or says what
+// has no form in the format; dst is then unchanged.
+func (e *Event) Append(dst []byte) ([]byte, error) {
+	c := coder{buf: dst}
+	t := string(e.Body.Type())
+	e.fields(&c, &t, func() Body { return e.Body })
+	if err := c.end(); err != nil {
+		return dst, err
+	}
+	if len(c.buf)-len(dst) > EventBytesMax {
+		return dst, ErrTooLarge
+	}
+	return c.buf, nil
+}
+
+// Parse reads the bytes of one event. It keeps no reference to b.
+func Parse(b []byte) (Event, error) {
+	if len(b) > EventBytesMax {
+		return Event{}, ErrTooLarge
+	}
+	var e Event
+	var t string
+	c := coder{buf: b, reading: true}
+	e.fields(&c, &t, func() Body {
+		if e.Body = newBody(Type(t)); e.Body == nil {
+			c.fail("unknown event type")
+		}
+		return e.Body
+	})
+	if err := c.end(); err != nil {
+		return Event{}, err
+	}
+	return e, nil
+}
+
+func (e *Event) fields(c *coder, t *string, body func() Body) {
+	c.object(func(c *coder) {
+		c.key("v")
+		c.lit("1")
+		c.uint("seq", &e.Seq)
+		c.hash("prev", &e.Prev)
+		c.time("time", &e.Time)
+		e.uuid(c)
+		c.str("type", t)
+		c.str("agent", &e.Agent)
+		if c.err == nil && e.Agent != System && !ValidID(e.Agent) {
+			c.fail("agent is no id")
+		}
+		c.optUint("cause", &e.Cause)
+		c.optHash("payload", &e.Payload)
+		b := body()
+		c.key("body")
+		if c.err == nil {
+			c.object(b.fields)
+		}
+	})
+}
+
+func (e *Event) uuid(c *coder) {
+	var s string
+	if !c.reading {
+		s = UUIDString(e.ID)
+	}
+	c.str("id", &s)
+	if c.err != nil {
+		return
+	}
+	b, err := hex.DecodeString(strings.ReplaceAll(s, "-", ""))
+	if err != nil || len(b) != len(e.ID) {
+		c.fail("id is no UUID")
+		return
+	}
+	id := [16]byte(b)
+	if UUIDString(id) != s || id[6]>>4 != 7 || id[8]>>6 != 2 {
+		c.fail("id is no version 7 UUID")
+		return
+	}
+	e.ID = id
+}
+
+// UUIDString is the 36-character lower-case text form of id.
+func UUIDString(id [16]byte) string {
+	var b [36]byte
+	hex.Encode(b[0:8], id[0:4])
+	hex.Encode(b[9:13], id[4:6])
+	hex.Encode(b[14:18], id[6:8])
+	hex.Encode(b[19:23], id[8:10])
+	hex.Encode(b[24:36], id[10:16])
+	b[8], b[13], b[18], b[23] = '-', '-', '-', '-'
+	return string(b[:])
+}
+
+// StreamSubject is the NATS subject an event is published on:
+// led.<ledger>.<category>.<agent>.<name>[.<operation>].
+func (e *Event) StreamSubject(ledger string) string {
+	category, name, _ := strings.Cut(string(e.Body.Type()), ".")
+	s := "led." + ledger + "." + category + "." + e.Agent + "." + name
+	if d, ok := e.Body.(*Decision); ok {
+		s += "." + d.Operation
+	}
+	return s
+}
+
+// Unsupported is written as the operation of a request that names none we
+// know, so that nothing an agent chose freely reaches an event or a subject.
+const Unsupported = "unsupported"

@@ -1,0 +1,149 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+)
+
+// Policy is one Policy document. The nil *Policy stands for "no policy": it
+// knows no action, has an empty environment and calls every record a secret.
+type Policy struct {
+	Version     string      // a token, never "none"
+	Digest      events.Hash // SHA-256 of the document's bytes as sent
+	Environment Set         // what any agent may be allowed at most
+	Actions     map[string]Action
+	Namespaces  []NamespaceRule // sorted by name, each name once
+	TreeDepth   int             // agents on the longest path from a root, itself included
+	Children    int             // agents under one parent
+}
+
+// Action is what a policy declares of an action. In this release that is only
+// its name: an action takes any object within the limits.
+type Action struct{}
+
+// Class says how records under a name are read.
+type Class string
+
+// The classes of this release.
+const (
+	Preference Class = "preference" // a nearer record shadows a farther one
+	Secret     Class = "secret"     // read by its owner only, never through the hierarchy
+	Mandatory  Class = "mandatory"  // the records of the whole lineage are combined
+)
+
+// CombineAllTrue is the one combination of mandatory records in this release:
+// true only if every record is true.
+const CombineAllTrue = "all_true"
+
+// NamespaceRule gives a class to a namespace or to one key, and to all beneath.
+type NamespaceRule struct {
+	Name    string // a namespace, or namespace.key
+	Class   Class
+	Combine string // CombineAllTrue for Mandatory, else empty
+}
+
+// EnvironmentSet is the environment, empty without a policy.
+func (p *Policy) EnvironmentSet() Set {
+	if p == nil {
+		return nil
+	}
+	return p.Environment
+}
+
+// KnownAction reports whether an agent can ask for the action at all: the
+// policy declares it, or it is memory.read or memory.write. What else has a
+// dotted name, such as agent.register, is an operation and no action.
+func (p *Policy) KnownAction(action string) bool {
+	if p == nil {
+		return false
+	}
+	_, declared := p.Actions[action]
+	return declared || action == "memory.read" || action == "memory.write"
+}
+
+// CheckCapabilities returns, sorted, the names in set that mean nothing: that
+// are neither declared as actions nor built in. Applying a Policy or an Agent
+// document fails if there are any.
+func CheckCapabilities(p *Policy, set Set) []string {
+	var undeclared []string
+	for _, name := range set {
+		if !p.knownCapability(name) {
+			undeclared = append(undeclared, name)
+		}
+	}
+	return undeclared
+}
+
+// knownCapability needs no policy for what is built in, so that a tree may be
+// registered before its policy; without one nothing is effective anyway.
+func (p *Policy) knownCapability(name string) bool {
+	switch name {
+	case "memory.read", "memory.write", "agent.register":
+		return true
+	}
+	return p.KnownAction(name)
+}
+
+// reservedAction reports whether name belongs to the ledger itself and cannot
+// be declared as an action.
+func reservedAction(name string) bool {
+	switch name {
+	case "agent.register", "action.authorize", "sop.validate", "sop.submit",
+		"run.cancel", "grant.give", "grant.revoke", "restriction.add":
+		return true
+	}
+	return name == "memory" || strings.HasPrefix(name, "memory.")
+}
+
+// Class returns the class of a record: that of the longest rule which names
+// namespace.key or a namespace above it, by whole segments. Without a rule it
+// is a preference.
+func (p *Policy) Class(namespace, key string) Class {
+	if p == nil {
+		return Secret
+	}
+	if rule, ok := covering(p.Namespaces, namespace+"."+key); ok {
+		return rule.Class
+	}
+	return Preference
+}
+
+// covering returns the longest of the sorted rules that names name or a prefix
+// of it which ends where a segment ends.
+func covering(rules []NamespaceRule, name string) (NamespaceRule, bool) {
+	for {
+		if i, ok := findRule(rules, name); ok {
+			return rules[i], true
+		}
+		dot := strings.LastIndexByte(name, '.')
+		if dot < 0 {
+			return NamespaceRule{}, false
+		}
+		name = name[:dot]
+	}
+}
+
+func findRule(rules []NamespaceRule, name string) (int, bool) {
+	return slices.BinarySearchFunc(rules, name, func(r NamespaceRule, name string) int {
+		return strings.Compare(r.Name, name)
+	})
+}
+
+// AllTrue combines the values of mandatory records, each canonical JSON, by
+// CombineAllTrue. ok is false if there are none or if any is no boolean: then
+// there is no value, and whoever needs one denies.
+func AllTrue(values [][]byte) (value, ok bool) {
+	value = true
+	for _, v := range values {
+		switch string(v) {
+		case "true":
+		case "false":
+			value = false
+		default:
+			return false, false
+		}
+	}
+	return value, len(values) > 0
+}

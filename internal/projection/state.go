@@ -1,0 +1,296 @@
+// Package projection folds the log's events into the state that the next
+// decision is made against: agents and their tree, principals, the policy in
+// force, memory, and the operation ids seen. It is derived, never the truth:
+// folding the log again gives the same State.
+//
+// A State belongs to one goroutine. Apply is the only way to change it.
+package projection
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/policy"
+)
+
+// Agent is one node of a tree. Parent is nil for a root.
+type Agent struct {
+	ID        string
+	Parent    *Agent
+	Depth     int // 1 for a root
+	Children  int // ever registered
+	Declared  policy.Set
+	PublicKey string
+	Revoked   bool
+}
+
+// Principal is anyone registered who is no agent.
+type Principal struct {
+	ID        string
+	Role      string
+	PublicKey string
+	Actions   []string
+	Groups    []string
+	Root      string
+	Revoked   bool
+}
+
+// Record is what is known of one memory record beside its value. A deleted
+// one stays, so that its revision counts on.
+type Record struct {
+	Owner      string
+	Namespace  string
+	Key        string
+	Visibility string
+	Class      policy.Class
+	Revision   uint64
+	Deleted    bool
+	Decision   uint64 // seq of the decision that wrote it
+	Written    uint64 // seq of the memory.written event
+	OwnPayload bool   // the value is that event's payload, not part of its decision's
+	Mandatory  []byte // canonical value of a mandatory record, nil otherwise
+}
+
+// Operation is what an agent's operation id was first used for.
+type Operation struct {
+	Seq  uint64 // of the decision
+	Name string
+}
+
+type recordName struct{ owner, namespace, key string }
+
+type operationName struct{ agent, id string }
+
+// State is everything a decision may depend on. Maps are never handed out.
+type State struct {
+	Seq    uint64 // of the last event applied
+	Time   events.Time
+	Leaf   events.Hash // leaf hash of the last event, set by Fold
+	Origin string
+	Ledger string
+	Rules  uint64 // rules version in force since the last ledger.opened
+
+	Policy     *policy.Policy // nil before any
+	Narrowed   policy.Set     // environment.set; meaningful where IsNarrowed
+	IsNarrowed bool
+
+	agents     map[string]*Agent
+	principals map[string]*Principal
+	keys       map[string]string      // public key → the id that has or had it
+	versions   map[string]events.Hash // policy version → digest, for ever
+	records    map[recordName]*Record
+	operations map[operationName]Operation
+	admins     int // not revoked
+}
+
+// New returns the state before event 1.
+func New() *State {
+	return &State{
+		agents:     map[string]*Agent{},
+		principals: map[string]*Principal{},
+		keys:       map[string]string{},
+		versions:   map[string]events.Hash{},
+		records:    map[recordName]*Record{},
+		operations: map[operationName]Operation{},
+	}
+}
+
+// ErrInconsistent marks an event that cannot follow the ones before it. The
+// state is then not usable.
+var ErrInconsistent = errors.New("event does not fit the state before it")
+
+// Apply folds one event. open is the event's open payload where it has one: a
+// policy document or a mandatory record's value. Any event that does not fit
+// is an error; none is skipped.
+func (s *State) Apply(e *events.Event, open []byte) error {
+	if e.Seq != s.Seq+1 || e.Time < s.Time {
+		return fmt.Errorf("%w: seq %d at %s after seq %d at %s", ErrInconsistent, e.Seq, e.Time, s.Seq, s.Time)
+	}
+	if (e.Seq == 1) != (e.Body.Type() == events.TypeLedgerCreated) {
+		return fmt.Errorf("%w: %s at seq %d", ErrInconsistent, e.Body.Type(), e.Seq)
+	}
+	if err := s.fold(e, open); err != nil {
+		return fmt.Errorf("seq %d %s: %w", e.Seq, e.Body.Type(), err)
+	}
+	s.Seq, s.Time = e.Seq, e.Time
+	return nil
+}
+
+func (s *State) fold(e *events.Event, open []byte) error {
+	switch b := e.Body.(type) {
+	case *events.LedgerCreated:
+		s.Origin, s.Ledger = b.Origin, b.Ledger
+		return s.addPrincipal(&Principal{ID: b.AdminID, Role: "admin", PublicKey: b.AdminPublicKey})
+	case *events.LedgerOpened:
+		s.Rules = b.Rules
+	case *events.Decision:
+		s.foldDecision(e.Seq, b)
+	case *events.AgentRegistered:
+		return s.addAgent(b)
+	case *events.AgentUpdated:
+		a := s.agents[b.AgentID]
+		if a == nil {
+			return fmt.Errorf("%w: no such agent", ErrInconsistent)
+		}
+		a.Declared = policy.NewSet(b.Capabilities...)
+	case *events.AgentRevoked:
+		a := s.agents[b.AgentID]
+		if a == nil || a.Revoked {
+			return fmt.Errorf("%w: no such agent to revoke", ErrInconsistent)
+		}
+		a.Revoked = true
+	case *events.PrincipalRegistered:
+		return s.addPrincipal(&Principal{ID: b.ID, Role: b.Role, PublicKey: b.PublicKey, Actions: b.Actions, Groups: b.Groups, Root: b.Root})
+	case *events.PrincipalRekeyed:
+		return s.rekey(b)
+	case *events.PrincipalRevoked:
+		return s.revokePrincipal(b.ID)
+	case *events.PolicyActivated:
+		return s.activate(b, open)
+	case *events.EnvironmentChanged:
+		s.Narrowed, s.IsNarrowed = policy.NewSet(b.Capabilities...), true
+	case *events.MemoryWritten:
+		return s.write(e, &b.Record, open)
+	case *events.MemoryDeleted:
+		return s.remove(e, &b.Record)
+	case *events.ClockAccepted, *events.TransportDenied, *events.RequestsRefused:
+	default:
+		return fmt.Errorf("%w: unknown type", ErrInconsistent)
+	}
+	return nil
+}
+
+// foldDecision remembers the first use of an operation id. Reads are judged
+// anew each time, so theirs are only echoed.
+func (s *State) foldDecision(seq uint64, d *events.Decision) {
+	if d.OperationID == "" || d.StepID != "" || d.Operation == "memory.read" {
+		return
+	}
+	name := operationName{d.Subject, d.OperationID}
+	if _, used := s.operations[name]; !used {
+		s.operations[name] = Operation{seq, d.Operation}
+	}
+}
+
+func (s *State) addAgent(b *events.AgentRegistered) error {
+	if err := s.claim(b.AgentID, b.PublicKey); err != nil {
+		return err
+	}
+	a := &Agent{ID: b.AgentID, Depth: 1, Declared: policy.NewSet(b.Capabilities...), PublicKey: b.PublicKey}
+	if b.ParentID != "" {
+		parent := s.agents[b.ParentID]
+		if parent == nil {
+			return fmt.Errorf("%w: unknown parent", ErrInconsistent)
+		}
+		parent.Children++
+		a.Parent, a.Depth = parent, parent.Depth+1
+	}
+	s.agents[a.ID] = a
+	return nil
+}
+
+func (s *State) addPrincipal(p *Principal) error {
+	if err := s.claim(p.ID, p.PublicKey); err != nil {
+		return err
+	}
+	s.principals[p.ID] = p
+	if p.Role == "admin" {
+		s.admins++
+	}
+	return nil
+}
+
+// claim binds a new id and a new key to each other, for ever.
+func (s *State) claim(id, key string) error {
+	if s.IDTaken(id) {
+		return fmt.Errorf("%w: id taken", ErrInconsistent)
+	}
+	if _, used := s.keys[key]; used {
+		return fmt.Errorf("%w: key used", ErrInconsistent)
+	}
+	s.keys[key] = id
+	return nil
+}
+
+func (s *State) rekey(b *events.PrincipalRekeyed) error {
+	p := s.principals[b.ID]
+	if p == nil || p.Revoked {
+		return fmt.Errorf("%w: no such principal", ErrInconsistent)
+	}
+	if _, used := s.keys[b.PublicKey]; used {
+		return fmt.Errorf("%w: key used", ErrInconsistent)
+	}
+	s.keys[b.PublicKey] = b.ID
+	p.PublicKey = b.PublicKey
+	return nil
+}
+
+func (s *State) revokePrincipal(id string) error {
+	p := s.principals[id]
+	if p == nil || p.Revoked {
+		return fmt.Errorf("%w: no such principal to revoke", ErrInconsistent)
+	}
+	p.Revoked = true
+	if p.Role == "admin" {
+		s.admins--
+	}
+	return nil
+}
+
+func (s *State) activate(b *events.PolicyActivated, document []byte) error {
+	p, err := policy.Load(document)
+	if err != nil {
+		return err
+	}
+	if p.Digest != b.Digest || p.Version != b.Version {
+		return fmt.Errorf("%w: the document is not the one named", ErrInconsistent)
+	}
+	if digest, used := s.versions[b.Version]; used && digest != b.Digest {
+		return fmt.Errorf("%w: version used by another document", ErrInconsistent)
+	}
+	s.versions[b.Version] = b.Digest
+	s.Policy = p
+	return nil
+}
+
+func (s *State) write(e *events.Event, b *events.Record, open []byte) error {
+	name := recordName{b.Owner, b.Namespace, b.Key}
+	if old := s.records[name]; b.Revision != old.revision()+1 {
+		return fmt.Errorf("%w: revision %d after %d", ErrInconsistent, b.Revision, old.revision())
+	}
+	if s.agents[b.Owner] == nil {
+		return fmt.Errorf("%w: unknown owner", ErrInconsistent)
+	}
+	class, ok := policy.ParseClass(b.Class)
+	if !ok || (class == policy.Mandatory) != (open != nil) {
+		return fmt.Errorf("%w: class %q with open payload %v", ErrInconsistent, b.Class, open != nil)
+	}
+	s.records[name] = &Record{
+		Owner: b.Owner, Namespace: b.Namespace, Key: b.Key,
+		Visibility: b.Visibility, Class: class, Revision: b.Revision,
+		Decision: e.Cause, Written: e.Seq, OwnPayload: !e.Payload.IsZero(), Mandatory: slices.Clone(open),
+	}
+	return nil
+}
+
+func (s *State) remove(e *events.Event, b *events.Record) error {
+	name := recordName{b.Owner, b.Namespace, b.Key}
+	old := s.records[name]
+	if old == nil || old.Deleted || b.Revision != old.Revision+1 {
+		return fmt.Errorf("%w: no such record to delete", ErrInconsistent)
+	}
+	s.records[name] = &Record{
+		Owner: b.Owner, Namespace: b.Namespace, Key: b.Key,
+		Visibility: b.Visibility, Class: old.Class, Revision: b.Revision, Deleted: true, Decision: e.Cause, Written: e.Seq,
+	}
+	return nil
+}
+
+func (r *Record) revision() uint64 {
+	if r == nil {
+		return 0
+	}
+	return r.Revision
+}

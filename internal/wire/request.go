@@ -1,0 +1,261 @@
+package wire
+
+import (
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/reason"
+)
+
+// Request is one decoded proposal or control request.
+type Request struct {
+	Operation   string // a known operation
+	OperationID string
+	TraceID     string
+	Canonical   []byte // canonical JSON of the request less operation_id and trace_id: the payload
+	TooLarge    bool   // a value or the arguments are over their limit
+	Later       bool   // a field was given that a later release obeys
+	Body        any    // one of the structs below
+}
+
+// MemoryRead asks for a record. Without Owner it walks the hierarchy.
+type MemoryRead struct{ Namespace, Key, Owner string }
+
+// MemoryWrite creates a record, or updates it where Revision is not 0.
+type MemoryWrite struct {
+	Owner, Namespace, Key string
+	Value                 events.Value
+	Visibility            string // empty: private at creation, unchanged at an update
+	Revision              uint64 // expected; 0 = not given
+}
+
+// MemoryDelete ends a record at its expected revision.
+type MemoryDelete struct {
+	Owner, Namespace, Key string
+	Revision              uint64
+}
+
+// MemoryLoad is an admin's first write of a record.
+type MemoryLoad struct {
+	Owner, Namespace, Key string
+	Value                 events.Value
+	Visibility            string
+}
+
+// ActionAuthorize asks whether an action may be done with these arguments.
+type ActionAuthorize struct {
+	Action    string // not yet checked against the grammar
+	Arguments []byte // canonical
+}
+
+// SOPValidate asks for the judgement of a whole procedure.
+type SOPValidate struct{ SOP events.Value }
+
+// AgentRegister creates an agent: as a proposal the parent is the sender, as a
+// control request it is ParentID, empty for a root.
+type AgentRegister struct {
+	AgentID      string // not yet checked against the grammar
+	ParentID     string
+	Capabilities []string
+	PublicKey    string
+}
+
+// AgentRevoke ends an agent.
+type AgentRevoke struct{ AgentID string }
+
+// PrincipalRegister creates a principal that is no agent.
+type PrincipalRegister struct {
+	ID, Role, PublicKey string // ID not yet checked against the grammar
+	Actions, Groups     []string
+	Root                string
+}
+
+// PrincipalRekey changes a principal's key.
+type PrincipalRekey struct{ ID, PublicKey string }
+
+// PrincipalRevoke ends a principal.
+type PrincipalRevoke struct{ ID string }
+
+// EnvironmentSet narrows the environment.
+type EnvironmentSet struct{ Capabilities []string }
+
+// ClockAccept takes the wall clock's word.
+type ClockAccept struct{}
+
+// Apply puts documents in force, all or none.
+type Apply struct {
+	Documents       []string
+	ExpectedVersion string
+	DryRun          bool
+}
+
+// operations maps every operation of DESIGN §6 to its decoder; nil is an
+// operation that a later release brings.
+var operations = map[Lane]map[string]func(*fields) any{
+	Propose: {
+		"memory.read":      decodeRead,
+		"memory.write":     decodeWrite,
+		"memory.delete":    decodeDelete,
+		"action.authorize": decodeAuthorize,
+		"sop.validate":     decodeSOP,
+		"agent.register":   decodeChild,
+		"sop.submit":       nil,
+		"run.cancel":       nil,
+		"grant.give":       nil,
+		"grant.revoke":     nil,
+		"restriction.add":  nil,
+	},
+	Control: {
+		"apply":              decodeApply,
+		"agent.register":     decodeAgent,
+		"agent.revoke":       func(f *fields) any { return &AgentRevoke{AgentID: f.id("agent_id")} },
+		"principal.register": decodePrincipal,
+		"principal.rekey":    func(f *fields) any { return &PrincipalRekey{f.id("id"), f.str("public_key")} },
+		"principal.revoke":   func(f *fields) any { return &PrincipalRevoke{f.id("id")} },
+		"memory.load":        decodeLoad,
+		"environment.set":    func(f *fields) any { return &EnvironmentSet{f.capabilities()} },
+		"clock.accept":       func(*fields) any { return &ClockAccept{} },
+	},
+}
+
+// Known is the operation as it may stand in an event: itself, or Unsupported.
+func Known(lane Lane, operation string) string {
+	if operations[lane][operation] == nil {
+		return events.Unsupported
+	}
+	return operation
+}
+
+// Operations lists the operations of a lane that this release answers.
+func Operations(lane Lane) []string {
+	var names []string
+	for name, decode := range operations[lane] {
+		if decode != nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Decode reads a request under the strict JSON profile and the exact fields of
+// its operation. A code says why it is none; the request is then nil. A
+// request whose only fault is size, or a field of a later release, is decoded
+// and marked.
+func Decode(lane Lane, operation string, b []byte) (*Request, reason.Code) {
+	decode := operations[lane][operation]
+	if decode == nil {
+		return nil, reason.UnsupportedOperation
+	}
+	if len(b) > events.RequestBytesMax {
+		return nil, reason.RequestTooLarge
+	}
+	v, err := events.ParseJSON(b)
+	if err != nil || v.Kind != events.Object {
+		return nil, reason.MalformedRequest
+	}
+	f := &fields{value: v}
+	r := &Request{Operation: operation}
+	r.OperationID = f.printable("operation_id", events.ValidOperationID)
+	r.TraceID = f.printable("trace_id", events.ValidTraceID)
+	r.Body = decode(f)
+	if f.bad || f.used != len(v.Members) {
+		return nil, reason.MalformedRequest
+	}
+	r.TooLarge, r.Later = f.tooLarge, f.later
+	r.Canonical = canonicalWithout(v, "operation_id", "trace_id")
+	return r, ""
+}
+
+func canonicalWithout(v events.Value, names ...string) []byte {
+	kept := events.Value{Kind: events.Object, Members: make([]events.Member, 0, len(v.Members))}
+next:
+	for _, m := range v.Members {
+		for _, name := range names {
+			if m.Name == name {
+				continue next
+			}
+		}
+		kept.Members = append(kept.Members, m)
+	}
+	return kept.AppendCanonical(nil)
+}
+
+func decodeRead(f *fields) any {
+	r := &MemoryRead{Namespace: f.namespace(), Key: f.recordKey()}
+	if f.has("owner_agent_id") {
+		r.Owner = f.id("owner_agent_id")
+	}
+	return r
+}
+
+func decodeWrite(f *fields) any {
+	w := &MemoryWrite{Owner: f.id("owner_agent_id"), Namespace: f.namespace(), Key: f.recordKey(), Value: f.recordValue(), Visibility: f.visibility()}
+	if f.has("expected_revision") {
+		w.Revision = f.positive("expected_revision")
+	}
+	if f.has("ttl_seconds") {
+		f.positive("ttl_seconds")
+		f.later = true
+	}
+	return w
+}
+
+func decodeDelete(f *fields) any {
+	return &MemoryDelete{f.id("owner_agent_id"), f.namespace(), f.recordKey(), f.positive("expected_revision")}
+}
+
+func decodeLoad(f *fields) any {
+	return &MemoryLoad{f.id("owner_agent_id"), f.namespace(), f.recordKey(), f.recordValue(), f.visibility()}
+}
+
+func decodeAuthorize(f *fields) any {
+	return &ActionAuthorize{Action: f.str("action"), Arguments: f.arguments()}
+}
+
+func decodeSOP(f *fields) any {
+	sop, ok := f.take("sop")
+	f.check(ok)
+	return &SOPValidate{SOP: sop}
+}
+
+func decodeChild(f *fields) any {
+	a := &AgentRegister{AgentID: f.str("agent_id"), Capabilities: f.capabilities(), PublicKey: f.str("public_key")}
+	for _, name := range []string{"use", "writes"} {
+		if f.has(name) {
+			f.strings(name)
+			f.later = true
+		}
+	}
+	return a
+}
+
+func decodeAgent(f *fields) any {
+	a := decodeChild(f).(*AgentRegister)
+	if f.has("parent_id") {
+		a.ParentID = f.str("parent_id")
+	}
+	return a
+}
+
+func decodePrincipal(f *fields) any {
+	p := &PrincipalRegister{ID: f.str("id"), Role: f.str("role"), PublicKey: f.str("public_key")}
+	if f.has("actions") {
+		p.Actions = f.strings("actions")
+	}
+	if f.has("groups") {
+		p.Groups = f.strings("groups")
+	}
+	if f.has("root") {
+		p.Root = f.id("root")
+	}
+	return p
+}
+
+func decodeApply(f *fields) any {
+	a := &Apply{Documents: f.strings("documents")}
+	if f.has("expected_version") {
+		a.ExpectedVersion = f.printable("expected_version", events.ValidToken)
+	}
+	if f.has("dry_run") {
+		a.DryRun = f.boolean("dry_run")
+	}
+	return a
+}
