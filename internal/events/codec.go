@@ -43,6 +43,15 @@ func (c *coder) lit(s string) {
 	c.pos += len(s)
 }
 
+// version is the format's number. Bytes of another version say so, and go
+// unread: nothing else in them can be relied on.
+func (c *coder) version() {
+	if c.reading && !c.peek("1,") {
+		c.fail("unknown format version")
+	}
+	c.lit("1")
+}
+
 func (c *coder) peek(s string) bool {
 	return c.err == nil && len(c.buf)-c.pos >= len(s) && string(c.buf[c.pos:c.pos+len(s)]) == s
 }
@@ -170,6 +179,10 @@ func (c *coder) time(name string, v *Time) {
 	c.key(name)
 	s := ""
 	if !c.reading {
+		if *v < 0 || *v > timeMax {
+			c.fail("%s is outside the years 1970 to 9999", name)
+			return
+		}
 		s = v.String()
 	}
 	c.text(&s)

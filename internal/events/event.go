@@ -65,8 +65,11 @@ func Parse(b []byte) (Event, error) {
 func (e *Event) fields(c *coder, t *string, body func() Body) {
 	c.object(func(c *coder) {
 		c.key("v")
-		c.lit("1")
+		c.version()
 		c.uint("seq", &e.Seq)
+		if c.err == nil && e.Seq == 0 {
+			c.fail("seq is 0")
+		}
 		c.hash("prev", &e.Prev)
 		c.time("time", &e.Time)
 		e.uuid(c)
@@ -76,6 +79,9 @@ func (e *Event) fields(c *coder, t *string, body func() Body) {
 			c.fail("agent is no id")
 		}
 		c.optUint("cause", &e.Cause)
+		if c.err == nil && e.Cause >= e.Seq {
+			c.fail("cause is not an earlier event")
+		}
 		c.optHash("payload", &e.Payload)
 		b := body()
 		c.key("body")
@@ -104,7 +110,9 @@ func (e *Event) uuid(c *coder) {
 		c.fail("id is no version 7 UUID")
 		return
 	}
-	e.ID = id
+	if c.reading {
+		e.ID = id
+	}
 }
 
 // UUIDString is the 36-character lower-case text form of id.

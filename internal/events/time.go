@@ -11,6 +11,9 @@ type Time int64
 
 const timeLayout = "2006-01-02T15:04:05.000000Z"
 
+// timeMax is 9999-12-31T23:59:59.999999Z, the last moment with a four-digit year.
+const timeMax Time = 253_402_300_799_999_999
+
 // TimeOf cuts t to the microsecond.
 func TimeOf(t time.Time) Time { return Time(t.UnixMicro()) }
 

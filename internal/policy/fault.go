@@ -11,6 +11,8 @@ import (
 )
 
 // Fault is one thing wrong with a document, said so that its author can fix it.
+// It quotes the document, values included, so it goes to the author alone and
+// never into an event or a log line.
 type Fault struct {
 	File    string // as given to ParseFile; empty for a document on its own
 	Line    int    // from 1, in the file or document

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -33,23 +35,36 @@ const (
 	Mandatory  Class = "mandatory"  // the records of the whole lineage are combined
 )
 
-// CombineAllTrue is the one combination of mandatory records in this release:
-// true only if every record is true.
-const CombineAllTrue = "all_true"
+// ParseClass returns the class that s names.
+func ParseClass(s string) (Class, bool) {
+	c := Class(s)
+	return c, c == Preference || c.binds()
+}
+
+// binds reports whether a rule of class c holds for all beneath it.
+func (c Class) binds() bool { return c == Secret || c == Mandatory }
+
+// AllTrue is the one combination of mandatory records in this release: true
+// only if every record is true.
+const AllTrue = "all_true"
 
 // NamespaceRule gives a class to a namespace or to one key, and to all beneath.
 type NamespaceRule struct {
 	Name    string // a namespace, or namespace.key
 	Class   Class
-	Combine string // CombineAllTrue for Mandatory, else empty
+	Combine string // AllTrue for Mandatory, else empty
 }
 
-// EnvironmentSet is the environment, empty without a policy.
-func (p *Policy) EnvironmentSet() Set {
-	if p == nil {
-		return nil
+// Load reads a Policy document that was in force once, as it stands in a log.
+func Load(document []byte) (*Policy, error) {
+	doc, faults := ParseDocument(string(document))
+	switch {
+	case len(faults) > 0:
+		return nil, fmt.Errorf("policy document, line %d column %d: %s", faults[0].Line, faults[0].Column, faults[0].Message)
+	case doc.Policy == nil:
+		return nil, errors.New("the document is no Policy")
 	}
-	return p.Environment
+	return doc.Policy, nil
 }
 
 // KnownAction reports whether an agent can ask for the action at all: the
@@ -131,11 +146,11 @@ func findRule(rules []NamespaceRule, name string) (int, bool) {
 	})
 }
 
-// AllTrue combines the values of mandatory records, each canonical JSON, by
-// CombineAllTrue. ok is false if there are none or if any is no boolean: then
+// CombineAllTrue combines the values of mandatory records, each canonical
+// JSON, by AllTrue. ok is false if there are none or if any is no boolean: then
 // there is no value, and whoever needs one denies.
-func AllTrue(values [][]byte) (value, ok bool) {
-	value = true
+func CombineAllTrue(values [][]byte) (value, ok bool) {
+	value, ok = len(values) > 0, len(values) > 0
 	for _, v := range values {
 		switch string(v) {
 		case "true":
@@ -145,5 +160,5 @@ func AllTrue(values [][]byte) (value, ok bool) {
 			return false, false
 		}
 	}
-	return value, len(values) > 0
+	return value, ok
 }

@@ -41,14 +41,3 @@ func (s Set) filter(keep func(string) bool) Set {
 	}
 	return kept
 }
-
-// Effective is what an agent may do: the environment cut down by what every
-// agent of its lineage declares. The order of the lineage does not matter, and
-// nothing in it can add.
-func Effective(environment Set, declared ...Set) Set {
-	effective := environment
-	for _, set := range declared {
-		effective = effective.Intersect(set)
-	}
-	return effective
-}

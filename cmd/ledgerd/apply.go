@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ledgerd/ledgerd/client"
+	"github.com/ledgerd/ledgerd/internal/policy"
+)
+
+func (a *app) applyCommand() *cobra.Command {
+	var files []string
+	var credsDir, expected string
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "apply -f FILE...",
+		Short: "Put documents (Policy, Agent, Memory, Principal) in force, all or none",
+		Long: `Put documents in force, all or none. What is not in the files is left as it is,
+and applying the same files again changes nothing.
+
+An Agent or Principal without public_key gets one: its seed is written to
+DIR/<id>.nk before anything is sent, or taken from there if the file exists.`,
+		Example: `  ledgerd apply -f lab.yaml --as admin --creds data/keys/admin.nk
+  ledgerd apply -f lab.yaml --dry-run
+  generate-policy | ledgerd apply -f -`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(files) == 0 {
+				return usagef("which file? give -f FILE, or -f - for standard input")
+			}
+			parts, err := a.readDocuments(files)
+			if err != nil {
+				return err
+			}
+			key := func(id string) (string, error) { return keyFor(credsDir, id) }
+			if dryRun {
+				key = func(id string) (string, error) { return dryKey(credsDir, id) }
+			}
+			documents, err := withKeys(parts, key)
+			if err != nil {
+				return err
+			}
+			return a.decided(cmd.Context(), func(ctx context.Context, c *client.Client) (*client.Reply, error) {
+				return c.Control(ctx, "apply", applyRequest{a.meta(), documents, expected, dryRun})
+			})
+		},
+	}
+	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "YAML file with one or more documents, - for standard input; may be repeated")
+	cmd.Flags().StringVar(&credsDir, "creds-dir", "creds", "directory for the keys of new agents and principals")
+	cmd.Flags().StringVar(&expected, "expected-version", "", "apply only if this policy version is in force")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "judge and show what would happen; write no key, change nothing")
+	return cmd
+}
+
+// applyRequest is the request of the control verb apply.
+type applyRequest struct {
+	client.Meta
+	Documents       []string `json:"documents"`
+	ExpectedVersion string   `json:"expected_version,omitempty"`
+	DryRun          bool     `json:"dry_run,omitempty"`
+}
+
+// part is one document of the files, as it was written and as it reads.
+type part struct {
+	policy.Part
+	doc policy.Document
+}
+
+// readDocuments reads all files and shows every fault of all of them at once.
+func (a *app) readDocuments(files []string) ([]part, error) {
+	var parts []part
+	var faults []string
+	for _, name := range files {
+		var b []byte
+		var err error
+		if name == "-" {
+			name = "<stdin>"
+			b, err = io.ReadAll(a.stdin)
+		} else {
+			b, err = os.ReadFile(name)
+		}
+		if err != nil {
+			return nil, usagef("read the documents: %w", err)
+		}
+		documents, found := policy.ParseFile(name, string(b))
+		for _, f := range found {
+			faults = append(faults, f.String())
+		}
+		for i, p := range policy.SplitFile(name, string(b)) {
+			if len(found) == 0 {
+				parts = append(parts, part{p, documents[i]})
+			}
+		}
+	}
+	if len(faults) > 0 {
+		return nil, usagef("nothing was sent:\n%s", strings.Join(faults, "\n"))
+	}
+	return parts, nil
+}
+
+// withKeys returns the documents' texts to send. A Policy and everything that
+// names its key go as they are; to an Agent or Principal without one, the line
+// public_key is added.
+func withKeys(parts []part, key func(id string) (string, error)) ([]string, error) {
+	texts := make([]string, len(parts))
+	for i, p := range parts {
+		texts[i] = p.Text
+		id := ""
+		switch {
+		case p.doc.Agent != nil && p.doc.Agent.PublicKey == "":
+			id = p.doc.Agent.ID
+		case p.doc.Principal != nil && p.doc.Principal.PublicKey == "":
+			id = p.doc.Principal.ID
+		default:
+			continue
+		}
+		public, err := key(id)
+		if err != nil {
+			return nil, err
+		}
+		if texts[i], err = addKey(p.Text, public); err != nil {
+			return nil, usagef("%s: line %d: %s: %w", p.File, p.Line+1, id, err)
+		}
+	}
+	return texts, nil
+}
+
+// addKey adds public_key to a mapping in block or flow style, and changes
+// nothing else.
+func addKey(text, public string) (string, error) {
+	line := "public_key: " + public
+	candidates := []string{text + line + "\n"}
+	if first := strings.TrimLeft(text, " "); len(first) < len(text) {
+		candidates = append(candidates, text+text[:len(text)-len(first)]+line+"\n")
+	}
+	if end := strings.LastIndexByte(text, '}'); end >= 0 {
+		candidates = append(candidates, text[:end]+", "+line+text[end:])
+	}
+	for _, candidate := range candidates {
+		doc, faults := policy.ParseDocument(candidate)
+		if len(faults) > 0 {
+			continue
+		}
+		if doc.Agent != nil && doc.Agent.PublicKey == public || doc.Principal != nil && doc.Principal.PublicKey == public {
+			return candidate, nil
+		}
+	}
+	return "", fmt.Errorf("cannot add the line %q by itself; add it to the document", line)
+}
+
+// dryKey is the key a real run would find in dir, or one for show.
+func dryKey(dir, id string) (string, error) {
+	path := filepath.Join(dir, id+".nk")
+	if _, err := os.Stat(path); err == nil {
+		return publicKeyOf(path)
+	}
+	return throwawayKey()
+}

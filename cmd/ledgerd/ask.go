@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ledgerd/ledgerd/client"
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/wire"
+)
+
+func (a *app) sopCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "sop", Short: "Have a procedure judged as a whole"}
+	cmd.AddCommand(
+		a.sopProposal("validate", "Judge every step of the procedure in FILE; run nothing"),
+		a.sopProposal("submit", "Judge a procedure and run it (a later release runs it; this one refuses)"),
+	)
+	return cmd
+}
+
+func (a *app) sopProposal(verb, short string) *cobra.Command {
+	return &cobra.Command{
+		Use:     verb + " FILE",
+		Short:   short,
+		Long:    short + ".\n\nFILE is JSON, - for standard input:\n" + `  {"sop_id":"report","version":1,"steps":[{"step_id":"save","action":"artifact.save","arguments":{"path":"draft/a.md"}}]}`,
+		Example: "  ledgerd sop " + verb + " report.json --as researcher --creds creds/researcher.nk",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			sop, err := a.readJSON(args[0])
+			if err != nil {
+				return err
+			}
+			return a.decided(cmd.Context(), func(ctx context.Context, c *client.Client) (*client.Reply, error) {
+				return c.Propose(ctx, "sop."+verb, client.SOPRequest{Meta: a.meta(), SOP: sop})
+			})
+		},
+	}
+}
+
+// readJSON reads a file of JSON, and says where it is none that a ledger takes.
+func (a *app) readJSON(name string) (json.RawMessage, error) {
+	var b []byte
+	var err error
+	if name == "-" {
+		name = "<stdin>"
+		b, err = io.ReadAll(a.stdin)
+	} else {
+		b, err = os.ReadFile(name)
+	}
+	if err != nil {
+		return nil, usagef("read the procedure: %w", err)
+	}
+	if _, err := events.ParseJSON(b); err != nil {
+		return nil, usagef("%s:%w", name, placed(b, err))
+	}
+	return b, nil
+}
+
+// placed is a JSON error with line and column, from 1, in place of its offset.
+func placed(b []byte, err error) error {
+	fault, ok := err.(*events.JSONError)
+	if !ok {
+		return err
+	}
+	before := b[:min(fault.Offset, len(b))]
+	line := bytes.Count(before, []byte("\n")) + 1
+	column := len(bytes.Runes(before[bytes.LastIndexByte(before, '\n')+1:])) + 1
+	return fmt.Errorf("%d:%d: %s", line, column, fault.Rule)
+}
+
+func (a *app) canICommand() *cobra.Command {
+	var arguments string
+	cmd := &cobra.Command{
+		Use:   "can-i AGENT OPERATION",
+		Short: "Would this be allowed now? Asks without proposing; leaves no decision",
+		Long: `Would this be allowed now? Asks without proposing, and leaves no decision.
+
+OPERATION is an operation with its request in --args, or an action with its
+arguments. The exit code is that of the reason.`,
+		Example: `  ledgerd can-i formatter artifact.save --args '{"path":"draft/x.md"}'
+  ledgerd can-i researcher memory.write --args '{"owner_agent_id":"report_manager","namespace":"report","key":"retention_days","value":31}'`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := events.ParseJSON([]byte(arguments)); err != nil {
+				return usagef("--args:%w", placed([]byte(arguments), err))
+			}
+			operation, request := asked(args[1], json.RawMessage(arguments))
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				raw, err := c.Explain(ctx, args[0], operation, request)
+				if err != nil {
+					return err
+				}
+				return a.showVerdict(raw)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&arguments, "args", "{}", "the request of an operation, or the arguments of an action: one JSON object")
+	return cmd
+}
+
+// asked turns a name into an operation and its request: an operation as it is,
+// any other name as the action of action.authorize.
+func asked(name string, arguments json.RawMessage) (operation string, request any) {
+	if wire.Known(wire.Propose, name) != events.Unsupported {
+		return name, arguments
+	}
+	return "action.authorize", client.AuthorizeRequest{Action: name, Arguments: arguments}
+}
+
+// showVerdict shows an explanation; its exit code is that of the reason.
+func (a *app) showVerdict(raw []byte) error {
+	var verdict struct {
+		Allowed    bool          `json:"allowed"`
+		ReasonCode client.Reason `json:"reason_code"`
+	}
+	if err := json.Unmarshal(raw, &verdict); err != nil {
+		return fmt.Errorf("read the explanation: %w", err)
+	}
+	if err := a.showAnswer(raw); err != nil {
+		return err
+	}
+	if info, _ := client.ReasonOf(verdict.ReasonCode); !verdict.Allowed {
+		return &exitError{code: max(info.Exit, exitInternal)}
+	}
+	return nil
+}
+
+func (a *app) explainCommand() *cobra.Command {
+	var seq uint64
+	cmd := &cobra.Command{
+		Use:     "explain --seq N",
+		Short:   "Show how a decision came about, guard by guard",
+		Example: `  ledgerd explain --seq 16 --as admin --creds data/keys/admin.nk`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if seq == 0 {
+				return usagef("which decision? give --seq N; \"ledgerd decisions\" lists them")
+			}
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				raw, err := c.ExplainSeq(ctx, seq)
+				if err != nil {
+					return err
+				}
+				return a.showAnswer(raw)
+			})
+		},
+	}
+	cmd.Flags().Uint64Var(&seq, "seq", 0, "the decision's seq, from its receipt")
+	return cmd
+}

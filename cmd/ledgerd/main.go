@@ -1,0 +1,107 @@
+// Command ledgerd runs a ledger and speaks to one: it makes and serves the data
+// directory, applies policy, and proposes, asks and follows as any registered
+// id. Start with "ledgerd demo".
+//
+// Exit codes: 0 done or allowed; 1 internal; 2 usage or bad input; 3 denied;
+// 4 not found; 5 conflict; 6 integrity; 7 unavailable. A denial exits with the
+// code of its reason (ledgerd errors).
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/ledgerd/ledgerd/client"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// The exit codes that no reason code gives.
+const (
+	exitInternal    = 1
+	exitUsage       = 2
+	exitDenied      = 3
+	exitIntegrity   = 6
+	exitUnavailable = 7
+)
+
+// run is the whole program with everything it touches passed in, and returns
+// the exit code.
+func run(ctx context.Context, args []string, env func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
+	a := &app{env: env, stdin: stdin, stdout: stdout, stderr: stderr}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	return a.report(root.ExecuteContext(ctx))
+}
+
+// exitError is an error that has its own exit code. Without err everything was
+// said already.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error {
+	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+// report says what went wrong, once, and returns the exit code.
+func (a *app) report(err error) int {
+	if err == nil {
+		return 0
+	}
+	code := exitCode(err)
+	var known *exitError
+	if errors.As(err, &known) && known.err == nil {
+		return code
+	}
+	if a.output == "json" || a.output == "jsonl" {
+		b, _ := json.Marshal(map[string]any{"error": map[string]any{"exit_code": code, "message": err.Error()}})
+		fmt.Fprintf(a.stderr, "%s\n", b)
+		return code
+	}
+	fmt.Fprintf(a.stderr, "ledgerd: %s\n", cleanLines(err.Error()))
+	return code
+}
+
+func exitCode(err error) int {
+	var known *exitError
+	var refused *client.Refusal
+	switch {
+	case errors.As(err, &known):
+		return known.code
+	case errors.As(err, &refused):
+		info, _ := client.ReasonOf(refused.Reason)
+		return info.Exit
+	case errors.Is(err, client.ErrPermissionViolation), errors.Is(err, client.ErrUnauthorized):
+		return exitDenied
+	case errors.Is(err, client.ErrUnavailable), errors.Is(err, client.ErrOutcomeUnknown):
+		return exitUnavailable
+	case errors.Is(err, client.ErrGap), errors.Is(err, client.ErrForked):
+		return exitIntegrity
+	}
+	return exitInternal
+}

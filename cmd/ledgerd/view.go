@@ -1,0 +1,206 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/ledgerd/ledgerd/client"
+	"github.com/ledgerd/ledgerd/internal/events"
+)
+
+// clean makes text that came from outside harmless on a terminal and in a line
+// of a log: whatever does not print (control characters, escape sequences,
+// marks that reorder text, invisible characters, bad UTF-8) is shown as a Go
+// escape, and a backslash is doubled so that no one can imitate one.
+func clean(s string) string {
+	q := strconv.Quote(s)
+	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
+}
+
+// cleanLines is clean for our own text of several lines.
+func cleanLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, line := range lines {
+		lines[i] = strings.ReplaceAll(clean(line), `\\`, `\`)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// showReply prints a decision in the format asked for; the error carries the
+// exit code of a denial.
+func (a *app) showReply(r *client.Reply) error {
+	if err := a.show(r.Raw, func() { a.replyTable(r) }); err != nil {
+		return err
+	}
+	if info, _ := client.ReasonOf(r.ReasonCode); !r.Allowed {
+		return &exitError{code: max(info.Exit, exitInternal)}
+	}
+	return nil
+}
+
+// show prints JSON from the ledger: as it came, as YAML, or by table.
+func (a *app) show(raw []byte, table func()) error {
+	switch a.output {
+	case "json", "jsonl":
+		_, err := fmt.Fprintf(a.stdout, "%s\n", raw)
+		return err
+	case "yaml":
+		return a.showYAML(raw)
+	}
+	table()
+	return nil
+}
+
+func (a *app) showYAML(raw []byte) error {
+	b, err := yaml.JSONToYAML(raw)
+	if err != nil {
+		return fmt.Errorf("show as YAML: %w", err)
+	}
+	_, err = a.stdout.Write(b)
+	return err
+}
+
+func (a *app) replyTable(r *client.Reply) {
+	verdict := "DENIED"
+	if r.Allowed {
+		verdict = "allowed"
+	}
+	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+	defer w.Flush()
+	fmt.Fprintf(w, "%s\t%s %s\n", verdict, clean(r.Operation), clean(r.Resource))
+	fmt.Fprintf(w, "reason\t%s: %s\n", clean(string(r.ReasonCode)), r.ReasonCode.Text())
+	row(w, "owner", r.Owner)
+	row(w, "rule", r.Rule)
+	for _, f := range r.Failed {
+		row(w, "failed", f)
+	}
+	row(w, "policy", r.PolicyVersion)
+	if rec := r.Record; rec != nil {
+		fmt.Fprintf(w, "record\t%s:%s.%s  revision %d  %s  %s\n",
+			clean(rec.Owner), clean(rec.Namespace), clean(rec.Key), rec.Revision, clean(rec.Visibility), clean(rec.Class))
+		row(w, "combined", strings.Join(rec.Contributors, ", "))
+		row(w, "value", string(rec.Value))
+	}
+	for _, d := range r.Decisions {
+		fmt.Fprintf(w, "step\t%s  %s  %s\n", clean(d.StepID), clean(d.Action), clean(string(d.ReasonCode)))
+	}
+	for _, d := range r.Documents {
+		fmt.Fprintf(w, "%s\t%s %s\n", clean(d.Result), clean(d.Kind), clean(d.ID))
+	}
+	if r.Seq > 0 {
+		fmt.Fprintf(w, "receipt\tseq %d  hash %s\n", r.Seq, clean(r.Hash))
+	}
+}
+
+func row(w *tabwriter.Writer, name, value string) {
+	if value != "" {
+		fmt.Fprintf(w, "%s\t%s\n", name, clean(value))
+	}
+}
+
+// showAnswer prints the answer to a query.
+func (a *app) showAnswer(raw []byte) error {
+	v, err := events.ParseJSON(raw)
+	if err != nil {
+		return fmt.Errorf("the answer is not JSON: %w", err)
+	}
+	return a.show(raw, func() { a.valueTable(v) })
+}
+
+// valueTable prints any object: a line for each simple member, a table for each
+// list of objects.
+func (a *app) valueTable(v events.Value) {
+	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+	defer w.Flush()
+	for _, m := range v.Members {
+		if m.Name == "type" || m.Value.Kind == events.Array {
+			continue
+		}
+		row(w, clean(m.Name), cell(m.Value))
+	}
+	for _, m := range v.Members {
+		if m.Value.Kind != events.Array || len(m.Value.Elements) == 0 {
+			continue
+		}
+		if m.Value.Elements[0].Kind != events.Object {
+			row(w, clean(m.Name), cell(m.Value))
+			continue
+		}
+		w.Flush()
+		fmt.Fprintf(a.stdout, "%s\n", clean(m.Name))
+		rows(w, m.Value.Elements)
+		w.Flush()
+	}
+}
+
+// rows prints objects as a table whose columns are the members of any of them,
+// in the order of their first appearance.
+func rows(w *tabwriter.Writer, objects []events.Value) {
+	var columns []string
+	seen := map[string]bool{}
+	for _, o := range objects {
+		for _, m := range o.Members {
+			if !seen[m.Name] {
+				seen[m.Name] = true
+				columns = append(columns, m.Name)
+			}
+		}
+	}
+	for _, c := range columns {
+		fmt.Fprintf(w, "  %s", strings.ToUpper(clean(c)))
+		fmt.Fprint(w, "\t")
+	}
+	fmt.Fprintln(w)
+	for _, o := range objects {
+		for _, c := range columns {
+			v, _ := o.Get(c)
+			fmt.Fprintf(w, "  %s\t", clean(cell(v)))
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// cell is a value on one line, not yet cleaned.
+func cell(v events.Value) string {
+	switch v.Kind {
+	case events.Invalid, events.Null:
+		return ""
+	case events.String, events.Number:
+		return v.Text
+	case events.Array:
+		parts := make([]string, len(v.Elements))
+		for i, e := range v.Elements {
+			parts[i] = cell(e)
+		}
+		return strings.Join(parts, " ")
+	}
+	return string(v.AppendCanonical(nil))
+}
+
+// showList prints items that are JSON each: one a line for jsonl, in one array
+// for json and yaml, by table otherwise.
+func (a *app) showList(items [][]byte, table func()) error {
+	if a.output == "jsonl" {
+		for _, item := range items {
+			fmt.Fprintf(a.stdout, "%s\n", item)
+		}
+		return nil
+	}
+	array := append(append([]byte("["), bytes.Join(items, []byte(","))...), ']')
+	return a.show(array, table)
+}
+
+// showStruct prints a value of our own making, one JSON object.
+func (a *app) showStruct(v any, table func()) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	return a.show(b, table)
+}

@@ -1,0 +1,316 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/projection"
+	"github.com/ledgerd/ledgerd/internal/reason"
+	"github.com/ledgerd/ledgerd/internal/store"
+	"github.com/ledgerd/ledgerd/internal/wire"
+)
+
+// answerAll waits for each batch's sync, in order, and only then lets anyone
+// know of it: connections are cut, callers answered, followers poked.
+func (l *Ledger) answerAll() {
+	for b := range l.pipeline {
+		durable := l.settle(b)
+		for _, j := range b.jobs {
+			if !durable {
+				j.finish(Answer{Reply: wire.Error(reason.NotKnownCommitted), Reason: reason.NotKnownCommitted})
+				continue
+			}
+			l.answer(j)
+		}
+		if durable && len(b.sealed) > 0 {
+			l.wake()
+		}
+	}
+}
+
+// settle reports whether everything in b is durable.
+func (l *Ledger) settle(b *batch) bool {
+	if b.failed {
+		return false
+	}
+	if b.commit == nil {
+		return l.Err() == nil
+	}
+	if err := b.commit.Wait(); err != nil {
+		l.fail(fmt.Errorf("sync: %w", err))
+		return false
+	}
+	for i := range b.sealed {
+		if id := l.registry.apply(b.sealed[i].event.Body); id != "" && l.Hooks.Cut != nil {
+			l.Hooks.Cut(id)
+		}
+	}
+	if l.options.AnchorSync {
+		if err := l.checkpoint(); err != nil {
+			l.fail(err)
+			return false
+		}
+	}
+	return true
+}
+
+func (l *Ledger) wake() {
+	select {
+	case l.poke <- struct{}{}:
+	default:
+	}
+	if l.Hooks.Durable != nil {
+		l.Hooks.Durable(l.store.Durable())
+	}
+}
+
+func (l *Ledger) answer(j *job) {
+	if j.answer == nil {
+		return
+	}
+	if j.proposal == nil {
+		if j.render != nil {
+			j.finish(Answer{Reply: j.render()})
+		}
+		return
+	}
+	r, err := l.reply(j)
+	if err != nil {
+		l.fail(err)
+		j.finish(Answer{Reply: wire.Error(reason.NotKnownCommitted), Reason: reason.NotKnownCommitted})
+		return
+	}
+	j.finish(Answer{Reply: r.Encode(), Reason: reason.Told(reason.Code(r.Decision.Reason))})
+}
+
+func (l *Ledger) reply(j *job) (*wire.Reply, error) {
+	if j.outcome.Retry != 0 {
+		return l.recorded(j.outcome.Retry)
+	}
+	o := j.outcome
+	r := &wire.Reply{Decision: o.Decision, Seq: j.sealed.event.Seq, EventID: events.UUIDString(j.sealed.event.ID), Hash: j.sealed.leaf, Faults: o.Faults}
+	for _, step := range o.Steps {
+		r.Steps = append(r.Steps, wire.Step{StepID: step.StepID, Action: step.Action, Reason: reason.Code(step.Reason)})
+	}
+	for _, a := range o.Applied {
+		r.Documents = append(r.Documents, wire.Document(a))
+	}
+	switch {
+	case o.Read != nil:
+		return r, l.addReading(r, o.Read)
+	case len(o.Effects) == 1:
+		r.Record = changedRecord(o.Effects[0].Body)
+		if w, ok := j.proposal.Request.Body.(*wire.MemoryWrite); ok {
+			r.Record.Value = w.Value.AppendCanonical(nil)
+		}
+	}
+	return r, nil
+}
+
+func (l *Ledger) addReading(r *wire.Reply, read *Reading) error {
+	rec := read.Record
+	value := read.Combined
+	if value == nil {
+		var err error
+		if value, err = l.value(rec); err != nil {
+			return err
+		}
+	}
+	r.Record = &wire.Record{
+		Namespace: rec.Namespace, Key: rec.Key, Value: value, Owner: rec.Owner,
+		Visibility: rec.Visibility, Class: string(rec.Class), Revision: rec.Revision, Contributors: read.Contributors,
+	}
+	return nil
+}
+
+// changedRecord is the record that a memory event leaves, nil for any other.
+func changedRecord(b events.Body) *wire.Record {
+	var rec *events.Record
+	switch b := b.(type) {
+	case *events.MemoryWritten:
+		rec = &b.Record
+	case *events.MemoryDeleted:
+		rec = &b.Record
+	default:
+		return nil
+	}
+	return &wire.Record{Namespace: rec.Namespace, Key: rec.Key, Owner: rec.Owner, Visibility: rec.Visibility, Class: rec.Class, Revision: rec.Revision}
+}
+
+// value is a record's canonical value, from its payload.
+func (l *Ledger) value(rec *projection.Record) ([]byte, error) {
+	if v := l.values.get(rec.Written); v != nil {
+		return v, nil
+	}
+	at := rec.Decision
+	if rec.OwnPayload {
+		at = rec.Written
+	}
+	_, b, ok, err := l.payload(at)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, fmt.Errorf("payload %d of a live record is missing", at)
+	}
+	if !rec.OwnPayload {
+		if b, err = requestValue(b); err != nil {
+			return nil, fmt.Errorf("payload %d: %w", at, err)
+		}
+	}
+	l.values.put(rec.Written, b)
+	return b, nil
+}
+
+// requestValue takes the member value out of a canonical memory request.
+func requestValue(request []byte) ([]byte, error) {
+	v, err := events.ParseJSON(request)
+	if err != nil {
+		return nil, err
+	}
+	value, ok := v.Get("value")
+	if !ok {
+		return nil, fmt.Errorf("the request has no value")
+	}
+	return value.AppendCanonical(nil), nil
+}
+
+// recorded rebuilds the reply to an operation decided before, from the log:
+// the same receipt and outcome, never a value.
+func (l *Ledger) recorded(seq uint64) (*wire.Reply, error) {
+	e, leaf, err := l.event(seq)
+	if err != nil {
+		return nil, err
+	}
+	d, ok := e.Body.(*events.Decision)
+	if !ok {
+		return nil, fmt.Errorf("event %d is no decision", seq)
+	}
+	r := &wire.Reply{Decision: d, Seq: seq, EventID: events.UUIDString(e.ID), Hash: leaf}
+	if r.Steps, err = l.recordedSteps(seq, d); err != nil {
+		return nil, err
+	}
+	if seq == l.store.Durable() {
+		return r, nil
+	}
+	next, _, err := l.event(seq + 1)
+	if err != nil {
+		return nil, err
+	}
+	if next.Cause == seq && d.Operation != "apply" {
+		r.Record = changedRecord(next.Body)
+	}
+	return r, nil
+}
+
+// recordedSteps reads the step decisions that stand before an SOP's own.
+func (l *Ledger) recordedSteps(seq uint64, whole *events.Decision) ([]wire.Step, error) {
+	if whole.SOPID == "" {
+		return nil, nil
+	}
+	var steps []wire.Step
+	for at := seq - 1; at > 0; at-- {
+		e, _, err := l.event(at)
+		if err != nil {
+			return nil, err
+		}
+		d, ok := e.Body.(*events.Decision)
+		if !ok || d.Subject != whole.Subject || d.SOPID != whole.SOPID || !isStep(d) {
+			break
+		}
+		steps = append(steps, wire.Step{StepID: d.StepID, Action: d.Action, Reason: reason.Code(d.Reason)})
+	}
+	for i, j := 0, len(steps)-1; i < j; i, j = i+1, j-1 {
+		steps[i], steps[j] = steps[j], steps[i]
+	}
+	return steps, nil
+}
+
+// isStep tells a step's decision from one on a whole procedure: its resource
+// is sop:step, though the step id itself may be empty.
+func isStep(d *events.Decision) bool { return d.SOPID != "" && d.Resource != d.SOPID }
+
+func (l *Ledger) event(seq uint64) (events.Event, events.Hash, error) {
+	b, err := l.store.Event(seq)
+	if err != nil {
+		return events.Event{}, events.Hash{}, err
+	}
+	e, err := events.Parse(b)
+	return e, events.LeafHash(b), err
+}
+
+const (
+	checkpointEvery  = 100 * time.Millisecond
+	checkpointEvents = 256
+	noteEvery        = time.Second
+)
+
+// checkpoints follows the durable log with signed checkpoints and the anchor,
+// off the answers' path, and announces the latest once a second.
+func (l *Ledger) checkpoints(ctx context.Context) {
+	tick := time.NewTicker(checkpointEvery)
+	defer tick.Stop()
+	announced, sent := uint64(0), time.Time{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-l.poke:
+			if l.store.Durable()-l.signed.Load() < checkpointEvents {
+				continue
+			}
+		}
+		if l.Err() != nil {
+			return
+		}
+		if err := l.checkpoint(); err != nil {
+			l.fail(err)
+			return
+		}
+		if size := l.signed.Load(); size != announced && time.Since(sent) >= noteEvery {
+			announced, sent = size, time.Now()
+			if l.Hooks.Note != nil {
+				l.Hooks.Note(l.Checkpoint())
+			}
+		}
+	}
+}
+
+// checkpoint reads the new events back, re-hashes them, signs the tree over
+// the whole durable log, and advances the anchor. What is signed is on disk.
+func (l *Ledger) checkpoint() error {
+	l.signing.Lock()
+	defer l.signing.Unlock()
+	size, signed := l.store.Durable(), l.signed.Load()
+	if size == signed {
+		return nil
+	}
+	if err := l.store.ReadBack(signed+1, size); err != nil {
+		return fmt.Errorf("read back %d to %d: %w", signed+1, size, err)
+	}
+	root, err := l.store.Root(size)
+	if err != nil {
+		return err
+	}
+	text, err := store.SignCheckpoint(l.signer, store.Checkpoint{Origin: l.origin, Size: size, Root: root})
+	if err != nil {
+		return err
+	}
+	if err := l.anchor.Advance(text); err != nil {
+		return fmt.Errorf("anchor: %w", err)
+	}
+	l.lastNote.Store(&text)
+	l.signed.Store(size)
+	return nil
+}
+
+// Checkpoint is the last signed note, nil before the first.
+func (l *Ledger) Checkpoint() []byte {
+	if text := l.lastNote.Load(); text != nil {
+		return *text
+	}
+	return nil
+}

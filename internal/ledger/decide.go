@@ -1,0 +1,440 @@
+package ledger
+
+import (
+	"bytes"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/policy"
+	"github.com/ledgerd/ledgerd/internal/projection"
+	"github.com/ledgerd/ledgerd/internal/reason"
+	"github.com/ledgerd/ledgerd/internal/sop"
+	"github.com/ledgerd/ledgerd/internal/wire"
+)
+
+// Rules is the version of everything that can change a verdict: the guards
+// here, the functions they call, the libraries behind them. It rises with any
+// such change, and ledger.opened records it.
+const Rules = 1
+
+// Proposal is one request as the front door hands it over.
+type Proposal struct {
+	Lane      wire.Lane
+	Subject   string        // who the connection authenticated; no field of the request can say otherwise
+	Operation string        // as it may stand in an event
+	Refused   reason.Code   // what the door found wrong with its form; Request is then nil
+	Request   *wire.Request // nil if Refused
+	Prior     []byte        // canonical request first recorded under the operation id, where there is one
+	Wall      events.Time   // what clock.accept accepts
+}
+
+// Outcome is what follows from a proposal: the decisions (an SOP's steps
+// first, the decision on the whole last) and the events it causes, in order.
+type Outcome struct {
+	Steps    []*events.Decision
+	Decision *events.Decision
+	Effects  []Effect
+	Retry    uint64   // seq of the decision recorded for this operation id; nothing else is then set
+	Read     *Reading // the record of an allowed read
+	Hidden   bool     // the reply tells another reason than the log
+	Faults   []string // what is wrong with an apply's documents, for its sender
+	Applied  []Applied
+	args     []byte   // canonical arguments to digest into Decision
+	stepArgs [][]byte // the same for Steps
+}
+
+// Effect is an event that follows from the decision.
+type Effect struct {
+	Body events.Body
+	Open []byte // an open payload of its own, or
+	Seal []byte // a sealed one
+}
+
+// Applied says what became of one document of an apply.
+type Applied struct {
+	Kind, ID string
+	Result   string // created, updated, kept or unchanged
+}
+
+// Reading is the record that an allowed read returns.
+type Reading struct {
+	Record       *projection.Record
+	Combined     []byte   // canonical value where mandatory records were combined, else nil: the value is Record's
+	Contributors []string // owners whose records were combined, nearest first
+}
+
+// Decide judges one proposal against the state left by the one before it. It
+// is a pure function of its arguments, so that anyone with the log can judge
+// again, and a straight descent of guards: the first that fails gives the
+// reason. Nothing is allowed but by reaching the end of one.
+func Decide(s *projection.State, p *Proposal) *Outcome {
+	j := judge{s: s, p: p, out: &Outcome{}}
+	j.d = &events.Decision{
+		Subject: p.Subject, Lineage: []string{p.Subject}, Operation: p.Operation,
+		PolicyVersion: s.PolicyVersion(), PolicyDigest: s.PolicyDigest(),
+	}
+	if j.agent = s.Agent(p.Subject); j.agent != nil {
+		j.d.Lineage = j.agent.LineageIDs()
+	}
+	if p.Request != nil {
+		j.d.OperationID, j.d.TraceID = p.Request.OperationID, p.Request.TraceID
+		j.d.Resource = resource(p.Request.Body)
+	}
+	code := j.judge()
+	if j.out.Retry != 0 {
+		return &Outcome{Retry: j.out.Retry}
+	}
+	j.d.Reason, j.d.Allowed = string(code), code.Allowed()
+	if !j.d.Allowed {
+		j.out.Effects, j.out.Read = nil, nil
+	}
+	if code == reason.MalformedRequest { // nothing of it is named, kept or remembered
+		j.d.Resource, j.d.OperationID, j.d.TraceID = "", "", ""
+	}
+	j.out.Hidden = reason.Told(code) != code
+	j.out.Decision = j.d
+	return j.out
+}
+
+type judge struct {
+	s     *projection.State
+	p     *Proposal
+	agent *projection.Agent // the sender, nil if it is no agent
+	d     *events.Decision
+	out   *Outcome
+}
+
+func (j *judge) judge() reason.Code {
+	if code := j.who(); code != "" {
+		return code
+	}
+	req := j.p.Request
+	switch {
+	case j.p.Refused != "":
+		return j.p.Refused
+	case req == nil:
+		return reason.MalformedRequest
+	}
+	if op, used := j.s.Operation(j.p.Subject, req.OperationID); used && req.OperationID != "" && req.Operation != "memory.read" {
+		if op.Name != req.Operation || j.p.Prior == nil || !bytes.Equal(j.p.Prior, req.Canonical) {
+			return reason.OperationIDConflict
+		}
+		j.out.Retry = op.Seq
+		return ""
+	}
+	if req.Later {
+		return reason.UnsupportedOperation
+	}
+	if j.p.Lane == wire.Control {
+		return j.control()
+	}
+	if j.s.Policy == nil {
+		return reason.NoPolicy
+	}
+	return j.proposal()
+}
+
+// who is the guard before everything else: the sender exists, is not revoked,
+// and may use the lane.
+func (j *judge) who() reason.Code {
+	if j.agent != nil {
+		switch {
+		case j.agent.Revoked:
+			return reason.AgentRevoked
+		case j.p.Lane != wire.Propose:
+			return reason.NotPermittedForRole
+		}
+		return ""
+	}
+	principal := j.s.Principal(j.p.Subject)
+	switch {
+	case principal == nil:
+		return reason.UnknownAgent
+	case principal.Revoked:
+		return reason.AgentRevoked
+	case j.p.Lane != wire.Control:
+		return reason.NotPermittedForRole
+	case principal.Role == "admin":
+		return ""
+	case principal.Role == "registrar" && (j.p.Operation == "agent.register" || j.p.Operation == "agent.revoke"):
+		return ""
+	}
+	return reason.NotPermittedForRole
+}
+
+func (j *judge) proposal() reason.Code {
+	switch r := j.p.Request.Body.(type) {
+	case *wire.MemoryRead:
+		return j.read(r)
+	case *wire.MemoryWrite:
+		return j.write(r)
+	case *wire.MemoryDelete:
+		return j.delete(r)
+	case *wire.ActionAuthorize:
+		return j.authorize(r)
+	case *wire.SOPValidate:
+		return j.sop(r)
+	case *wire.AgentRegister:
+		return j.registerChild(r)
+	}
+	return reason.UnsupportedOperation
+}
+
+func (j *judge) holds(capability string) bool {
+	ok, _ := j.s.Holds(j.agent, capability)
+	return ok
+}
+
+func (j *judge) write(w *wire.MemoryWrite) reason.Code {
+	record := j.s.Record(w.Owner, w.Namespace, w.Key)
+	live := record != nil && !record.Deleted
+	class := j.s.Policy.Class(w.Namespace, w.Key)
+	switch {
+	case !j.holds("memory.write"):
+		return reason.CapabilityNotInherited
+	case w.Owner != j.p.Subject:
+		j.d.Owner = w.Owner
+		return reason.ActorIsNotOwner
+	case j.p.Request.TooLarge:
+		return reason.RequestTooLarge
+	case class == policy.Mandatory && !isBoolean(w.Value):
+		return reason.MandatoryTypeMismatch
+	case live && w.Revision == 0:
+		j.d.PreviousRevision = record.Revision
+		return reason.ExpectedRevisionRequired
+	case live && w.Revision != record.Revision:
+		j.d.PreviousRevision = record.Revision
+		return reason.RevisionConflict
+	case !live && w.Revision != 0:
+		return reason.RevisionConflict
+	}
+	next := events.Record{Owner: w.Owner, Namespace: w.Namespace, Key: w.Key, Visibility: w.Visibility, Revision: 1}
+	if record != nil {
+		j.d.PreviousRevision = record.Revision
+		next.Revision = record.Revision + 1
+	}
+	if next.Visibility == "" {
+		next.Visibility = "private"
+		if live {
+			next.Visibility = record.Visibility
+		}
+	}
+	if live && record.Class == policy.Secret {
+		class = policy.Secret
+	}
+	next.Class = string(class)
+	effect := Effect{Body: &events.MemoryWritten{Record: next}}
+	if class == policy.Mandatory {
+		effect.Open = w.Value.AppendCanonical(nil)
+	}
+	j.out.Effects = append(j.out.Effects, effect)
+	return reason.OwnerWrite
+}
+
+func (j *judge) delete(r *wire.MemoryDelete) reason.Code {
+	record := j.s.Live(r.Owner, r.Namespace, r.Key)
+	switch {
+	case !j.holds("memory.write"):
+		return reason.CapabilityNotInherited
+	case r.Owner != j.p.Subject:
+		j.d.Owner = r.Owner
+		return reason.ActorIsNotOwner
+	case record == nil:
+		return reason.RevisionConflict
+	case r.Revision != record.Revision:
+		j.d.PreviousRevision = record.Revision
+		return reason.RevisionConflict
+	}
+	j.d.PreviousRevision = record.Revision
+	j.out.Effects = append(j.out.Effects, Effect{Body: &events.MemoryDeleted{Record: events.Record{
+		Owner: record.Owner, Namespace: record.Namespace, Key: record.Key,
+		Visibility: record.Visibility, Class: string(record.Class), Revision: record.Revision + 1,
+	}}})
+	return reason.OwnerDelete
+}
+
+func (j *judge) read(r *wire.MemoryRead) reason.Code {
+	switch {
+	case !j.holds("memory.read"):
+		return reason.CapabilityNotInherited
+	case r.Owner != "":
+		return j.readDirect(r)
+	case j.s.Policy.Class(r.Namespace, r.Key) == policy.Mandatory:
+		return j.readCombined(r)
+	}
+	hidden := ""
+	levels := 0
+	for a := j.agent; a != nil; a = a.Parent {
+		if record := j.s.Live(a.ID, r.Namespace, r.Key); record != nil {
+			if j.s.Visible(record, levels) {
+				j.d.Owner = a.ID
+				j.out.Read = &Reading{Record: record}
+				return reason.VisibleFrom
+			}
+			if hidden == "" {
+				hidden = a.ID
+			}
+		}
+		levels++
+	}
+	if hidden != "" {
+		j.d.Owner = hidden
+		return reason.NotVisibleFrom
+	}
+	return reason.RecordNotFound
+}
+
+// readDirect asks one owner's record: the reader's own or a visible
+// ancestor's. A secret needs a grant, wherever it lies.
+func (j *judge) readDirect(r *wire.MemoryRead) reason.Code {
+	record := j.s.Live(r.Owner, r.Namespace, r.Key)
+	if record == nil {
+		return reason.RecordNotFound
+	}
+	j.d.Owner = r.Owner
+	levels := 0
+	for a := j.agent; a != nil; a = a.Parent {
+		if a.ID == r.Owner && j.s.Visible(record, levels) {
+			j.out.Read = &Reading{Record: record}
+			return reason.VisibleFrom
+		}
+		levels++
+	}
+	if j.s.ClassOf(record) == policy.Secret {
+		return reason.GrantRequired
+	}
+	return reason.NotVisibleFrom
+}
+
+// readCombined reads a mandatory name: every record of the lineage counts,
+// shown or hidden, so that no descendant loosens what an ancestor laid down.
+// One must be visible for there to be an answer.
+func (j *judge) readCombined(r *wire.MemoryRead) reason.Code {
+	var nearest, hidden *projection.Record
+	var values [][]byte
+	var owners []string
+	levels := 0
+	for a := j.agent; a != nil; a = a.Parent {
+		if record := j.s.Live(a.ID, r.Namespace, r.Key); record != nil {
+			visible := j.s.Visible(record, levels)
+			switch {
+			case visible && nearest == nil:
+				nearest = record
+			case !visible && hidden == nil:
+				hidden = record
+			}
+			if visible {
+				owners = append(owners, a.ID)
+			}
+			values = append(values, record.Mandatory)
+		}
+		levels++
+	}
+	switch {
+	case nearest == nil && hidden == nil:
+		return reason.RecordNotFound
+	case nearest == nil:
+		j.d.Owner = hidden.Owner
+		return reason.NotVisibleFrom
+	}
+	combined, ok := policy.CombineAllTrue(values)
+	if !ok {
+		return reason.MandatoryTypeMismatch
+	}
+	j.d.Owner = nearest.Owner
+	j.out.Read = &Reading{Record: nearest, Combined: canonicalBool(combined), Contributors: owners}
+	return reason.CombinedFrom
+}
+
+func (j *judge) authorize(r *wire.ActionAuthorize) reason.Code {
+	if events.ValidAction(r.Action) {
+		j.d.Action = r.Action
+	}
+	j.out.args = r.Arguments
+	switch {
+	case !j.s.Policy.KnownAction(r.Action):
+		return reason.UnknownAction
+	case !j.holds(r.Action):
+		return reason.ActionNotInEffectiveCapabilities
+	case j.p.Request.TooLarge:
+		return reason.RequestTooLarge
+	}
+	return reason.ActionAllowed
+}
+
+// sop judges the whole procedure before anything of it could start: every step
+// gets its decision, good or bad, and one bad step refuses all.
+func (j *judge) sop(r *wire.SOPValidate) reason.Code {
+	procedure, code := sop.Parse(r.SOP)
+	if events.ValidToken(procedure.ID) {
+		j.d.SOPID, j.d.Resource = procedure.ID, procedure.ID
+	}
+	if procedure.Version > 0 {
+		j.d.SOPVersion = uint64(procedure.Version)
+	}
+	if code != "" {
+		return code
+	}
+	results, code := sop.Validate(procedure, sop.Scope{
+		Agent:   j.p.Subject,
+		Lineage: j.d.Lineage,
+		Known:   j.s.Policy.KnownAction,
+		Holds:   j.holds,
+	})
+	for i, result := range results {
+		step := *j.d
+		step.OperationID = ""
+		step.StepID, step.Action = result.StepID, result.Action
+		step.Resource = procedure.ID + ":" + result.StepID
+		step.Reason, step.Allowed = string(result.Reason), result.Reason.Allowed()
+		j.out.Steps = append(j.out.Steps, &step)
+		j.out.stepArgs = append(j.out.stepArgs, procedure.Steps[i].Arguments)
+	}
+	return code
+}
+
+func isBoolean(v events.Value) bool { return v.Kind == events.True || v.Kind == events.False }
+
+func canonicalBool(b bool) []byte {
+	if b {
+		return []byte("true")
+	}
+	return []byte("false")
+}
+
+// resource is what a decision names as its resource: of names within their
+// grammar only.
+func resource(body any) string {
+	switch r := body.(type) {
+	case *wire.MemoryRead:
+		if r.Owner == "" {
+			return r.Namespace + "." + r.Key
+		}
+		return r.Owner + ":" + r.Namespace + "." + r.Key
+	case *wire.MemoryWrite:
+		return r.Owner + ":" + r.Namespace + "." + r.Key
+	case *wire.MemoryDelete:
+		return r.Owner + ":" + r.Namespace + "." + r.Key
+	case *wire.MemoryLoad:
+		return r.Owner + ":" + r.Namespace + "." + r.Key
+	case *wire.ActionAuthorize:
+		return named(r.Action, events.ValidAction)
+	case *wire.AgentRegister:
+		return named(r.AgentID, events.ValidID)
+	case *wire.AgentRevoke:
+		return r.AgentID
+	case *wire.PrincipalRegister:
+		return named(r.ID, events.ValidID)
+	case *wire.PrincipalRekey:
+		return r.ID
+	case *wire.PrincipalRevoke:
+		return r.ID
+	}
+	return ""
+}
+
+func named(s string, valid func(string) bool) string {
+	if valid(s) {
+		return s
+	}
+	return ""
+}

@@ -1,0 +1,250 @@
+package ledger
+
+import (
+	"fmt"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/policy"
+	"github.com/ledgerd/ledgerd/internal/projection"
+	"github.com/ledgerd/ledgerd/internal/reason"
+	"github.com/ledgerd/ledgerd/internal/wire"
+)
+
+// apply puts documents in force, all or none: the policy first, then agents
+// with parents before children, principals, and memory. What is already so
+// changes nothing, so that the same apply again is no change.
+func (j *judge) apply(r *wire.Apply) reason.Code {
+	if r.ExpectedVersion != "" && r.ExpectedVersion != j.s.PolicyVersion() {
+		return reason.RevisionConflict
+	}
+	documents, faults := parseAll(r.Documents)
+	if len(faults) > 0 {
+		j.out.Faults = faults
+		return reason.PolicyInvalid
+	}
+	d := newDraft(j.s)
+	for _, step := range []func(*judge, *draft, []policy.Document) reason.Code{
+		(*judge).applyPolicy, (*judge).applyAgents, (*judge).applyPrincipals, (*judge).applyMemory,
+	} {
+		if code := step(j, d, documents); code != "" {
+			j.out.Applied = nil
+			return code
+		}
+	}
+	if r.DryRun {
+		j.out.Effects = nil
+	}
+	return reason.ControlDone
+}
+
+func parseAll(texts []string) ([]policy.Document, []string) {
+	var documents []policy.Document
+	var faults []string
+	if len(texts) == 0 {
+		faults = append(faults, "no documents")
+	}
+	policies := 0
+	for i, text := range texts {
+		document, found := policy.ParseDocument(text)
+		for _, f := range found {
+			faults = append(faults, fmt.Sprintf("document %d: %s", i+1, f))
+		}
+		if document.Policy != nil {
+			if policies++; policies == 2 {
+				faults = append(faults, fmt.Sprintf("document %d: a second Policy; one apply takes one", i+1))
+			}
+		}
+		documents = append(documents, document)
+	}
+	return documents, faults
+}
+
+func (j *judge) fault(format string, args ...any) reason.Code {
+	j.out.Faults = append(j.out.Faults, fmt.Sprintf(format, args...))
+	return reason.PolicyInvalid
+}
+
+func (j *judge) applied(kind, id, result string) {
+	j.out.Applied = append(j.out.Applied, Applied{kind, id, result})
+}
+
+func (j *judge) applyPolicy(draft *draft, documents []policy.Document) reason.Code {
+	texts := j.p.Request.Body.(*wire.Apply).Documents
+	for i, document := range documents {
+		p := document.Policy
+		if p == nil {
+			continue
+		}
+		if digest, used := j.s.VersionDigest(p.Version); used && digest != p.Digest {
+			return reason.PolicyVersionExists
+		}
+		if j.s.Policy != nil && j.s.Policy.Digest == p.Digest {
+			j.applied("Policy", p.Version, "unchanged")
+			continue
+		}
+		if name := untypedMandatory(j.s, p); name != "" {
+			return j.fault("namespace of record %s becomes mandatory: delete the record first and write it again after", name)
+		}
+		draft.policy = p
+		j.out.Effects = append(j.out.Effects, Effect{
+			Body: &events.PolicyActivated{Version: p.Version, Digest: p.Digest, Rules: Rules},
+			Open: []byte(texts[i]),
+		})
+		j.applied("Policy", p.Version, "updated")
+	}
+	if draft.policy == nil {
+		return reason.NoPolicy
+	}
+	return ""
+}
+
+// untypedMandatory names a live record, the first in order, whose name p makes
+// mandatory though its value was never checked and never stored in the open.
+func untypedMandatory(s *projection.State, p *policy.Policy) string {
+	first := ""
+	s.Records(func(r *projection.Record) bool {
+		if r.Class != policy.Mandatory && p.Class(r.Namespace, r.Key) == policy.Mandatory {
+			if name := r.Owner + ":" + r.Namespace + "." + r.Key; first == "" || name < first {
+				first = name
+			}
+		}
+		return true
+	})
+	return first
+}
+
+// applyAgents registers parents before children, whatever their order in the
+// file, by going over the rest until a round brings nothing new.
+func (j *judge) applyAgents(draft *draft, documents []policy.Document) reason.Code {
+	var rest []*policy.Agent
+	for _, document := range documents {
+		if document.Agent != nil {
+			rest = append(rest, document.Agent)
+		}
+	}
+	for len(rest) > 0 {
+		var waiting []*policy.Agent
+		for _, a := range rest {
+			if a.Parent != "" && a.Parent != a.ID && !draft.knows(a.Parent) && declared(rest, a.Parent) {
+				waiting = append(waiting, a)
+				continue
+			}
+			if code := j.applyAgent(draft, a); code != "" {
+				return code
+			}
+		}
+		if len(waiting) == len(rest) {
+			j.d.Resource = rest[0].ID
+			return reason.HierarchyCycle
+		}
+		rest = waiting
+	}
+	return ""
+}
+
+func declared(agents []*policy.Agent, id string) bool {
+	for _, a := range agents {
+		if a.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+func (j *judge) applyAgent(draft *draft, a *policy.Agent) reason.Code {
+	j.d.Resource = a.ID
+	defer func() { j.d.Resource = "" }()
+	if unknown := policy.CheckCapabilities(draft.policy, a.Capabilities); len(unknown) > 0 {
+		return j.fault("agent %s: capability %s is declared nowhere; add it to the policy's actions", a.ID, unknown[0])
+	}
+	existing := j.s.Agent(a.ID)
+	if existing == nil {
+		if a.PublicKey == "" {
+			return j.fault("agent %s: a new agent needs a public_key", a.ID)
+		}
+		agent := events.AgentRegistered{AgentID: a.ID, ParentID: a.Parent, Capabilities: a.Capabilities, PublicKey: a.PublicKey}
+		if code := draft.register(agent); code != "" {
+			return code
+		}
+		j.emit(&agent)
+		j.applied("Agent", a.ID, "created")
+		return ""
+	}
+	switch parent := existing.Parent; {
+	case existing.Revoked:
+		return reason.AgentRevoked
+	case parent == nil && a.Parent != "", parent != nil && a.Parent != parent.ID,
+		a.PublicKey != "" && a.PublicKey != existing.PublicKey:
+		return reason.DuplicateAgent
+	case existing.Declared.Equal(a.Capabilities):
+		j.applied("Agent", a.ID, "unchanged")
+	default:
+		j.emit(&events.AgentUpdated{AgentID: a.ID, Capabilities: a.Capabilities})
+		j.applied("Agent", a.ID, "updated")
+	}
+	return ""
+}
+
+func (j *judge) applyPrincipals(draft *draft, documents []policy.Document) reason.Code {
+	for _, document := range documents {
+		if document.Principal == nil {
+			continue
+		}
+		if code := j.applyPrincipal(draft, document.Principal); code != "" {
+			return code
+		}
+	}
+	return ""
+}
+
+func (j *judge) applyPrincipal(draft *draft, d *policy.Principal) reason.Code {
+	j.d.Resource = d.ID
+	defer func() { j.d.Resource = "" }()
+	p := events.PrincipalRegistered{ID: d.ID, Role: d.Role, PublicKey: d.PublicKey, Actions: d.Actions, Groups: d.Groups, Root: d.Root}
+	existing := j.s.Principal(d.ID)
+	switch {
+	case existing == nil && d.PublicKey == "":
+		return j.fault("principal %s: a new principal needs a public_key", d.ID)
+	case existing == nil:
+		if code := draft.registerPrincipal(p); code != "" {
+			return code
+		}
+		j.emit(&p)
+		j.applied("Principal", d.ID, "created")
+		return ""
+	case existing.Revoked:
+		return reason.AgentRevoked
+	case existing.Role != d.Role, existing.Root != d.Root,
+		!policy.NewSet(existing.Actions...).Equal(policy.NewSet(d.Actions...)),
+		!policy.NewSet(existing.Groups...).Equal(policy.NewSet(d.Groups...)),
+		d.PublicKey != "" && d.PublicKey != existing.PublicKey:
+		return reason.DuplicateAgent
+	}
+	j.applied("Principal", d.ID, "unchanged")
+	return ""
+}
+
+func (j *judge) applyMemory(draft *draft, documents []policy.Document) reason.Code {
+	for _, document := range documents {
+		m := document.Memory
+		if m == nil {
+			continue
+		}
+		name := m.Owner + ":" + m.Namespace + "." + m.Key
+		effect, code := draft.load(m.Owner, m.Namespace, m.Key, m.Visibility, m.Value)
+		switch code {
+		case reason.RecordExists:
+			j.applied("Memory", name, "kept")
+		case "":
+			if effect.Open == nil {
+				effect.Seal = m.Value
+			}
+			j.out.Effects = append(j.out.Effects, effect)
+			j.applied("Memory", name, "created")
+		default:
+			j.d.Resource = name
+			return code
+		}
+	}
+	return ""
+}

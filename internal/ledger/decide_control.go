@@ -1,0 +1,157 @@
+package ledger
+
+import (
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/policy"
+	"github.com/ledgerd/ledgerd/internal/reason"
+	"github.com/ledgerd/ledgerd/internal/wire"
+)
+
+// control judges the verbs of admins and registrars; who has already checked
+// which of them the sender may use.
+func (j *judge) control() reason.Code {
+	if j.p.Request.TooLarge {
+		return reason.RequestTooLarge
+	}
+	switch r := j.p.Request.Body.(type) {
+	case *wire.Apply:
+		return j.apply(r)
+	case *wire.AgentRegister:
+		return j.registerAgent(r)
+	case *wire.AgentRevoke:
+		return j.revokeAgent(r)
+	case *wire.PrincipalRegister:
+		return j.registerPrincipal(r)
+	case *wire.PrincipalRekey:
+		return j.rekeyPrincipal(r)
+	case *wire.PrincipalRevoke:
+		return j.revokePrincipal(r)
+	case *wire.MemoryLoad:
+		return j.load(r)
+	case *wire.EnvironmentSet:
+		return j.narrow(r)
+	case *wire.ClockAccept:
+		j.emit(&events.ClockAccepted{Wall: j.p.Wall})
+		return reason.ControlDone
+	}
+	return reason.UnsupportedOperation
+}
+
+// registerChild is an agent's own registration of a child: the sender is the
+// parent, and passes on only what it effectively holds.
+func (j *judge) registerChild(r *wire.AgentRegister) reason.Code {
+	switch {
+	case !j.holds("agent.register"):
+		return reason.CapabilityNotInherited
+	case j.p.Request.TooLarge:
+		return reason.RequestTooLarge
+	}
+	draft := newDraft(j.s)
+	child := events.AgentRegistered{AgentID: r.AgentID, ParentID: j.p.Subject, Capabilities: policy.NewSet(r.Capabilities...), PublicKey: r.PublicKey}
+	if code := draft.register(child); code != "" {
+		return code
+	}
+	for _, capability := range child.Capabilities {
+		if !j.holds(capability) {
+			return reason.CapabilityNotInherited
+		}
+	}
+	j.emit(&child)
+	return reason.Registered
+}
+
+func (j *judge) registerAgent(r *wire.AgentRegister) reason.Code {
+	if j.s.Policy == nil {
+		return reason.NoPolicy
+	}
+	draft := newDraft(j.s)
+	agent := events.AgentRegistered{AgentID: r.AgentID, ParentID: r.ParentID, Capabilities: policy.NewSet(r.Capabilities...), PublicKey: r.PublicKey}
+	if code := draft.register(agent); code != "" {
+		return code
+	}
+	if len(policy.CheckCapabilities(j.s.Policy, agent.Capabilities)) > 0 {
+		return reason.UnknownAction
+	}
+	j.emit(&agent)
+	return reason.Registered
+}
+
+func (j *judge) revokeAgent(r *wire.AgentRevoke) reason.Code {
+	a := j.s.Agent(r.AgentID)
+	switch {
+	case a == nil:
+		return reason.NotFound
+	case !a.Revoked:
+		j.emit(&events.AgentRevoked{AgentID: a.ID})
+	}
+	return reason.ControlDone
+}
+
+func (j *judge) registerPrincipal(r *wire.PrincipalRegister) reason.Code {
+	p := events.PrincipalRegistered{ID: r.ID, Role: r.Role, PublicKey: r.PublicKey, Actions: r.Actions, Groups: r.Groups, Root: r.Root}
+	if code := newDraft(j.s).registerPrincipal(p); code != "" {
+		return code
+	}
+	j.emit(&p)
+	return reason.Registered
+}
+
+func (j *judge) rekeyPrincipal(r *wire.PrincipalRekey) reason.Code {
+	p := j.s.Principal(r.ID)
+	switch {
+	case p == nil:
+		return reason.NotFound
+	case p.Revoked:
+		return reason.AgentRevoked
+	case !policy.ValidPublicKey(r.PublicKey):
+		return reason.MalformedRequest
+	case j.s.KeyTaken(r.PublicKey):
+		return reason.KeyInUse
+	}
+	j.emit(&events.PrincipalRekeyed{ID: p.ID, PublicKey: r.PublicKey})
+	return reason.ControlDone
+}
+
+func (j *judge) revokePrincipal(r *wire.PrincipalRevoke) reason.Code {
+	p := j.s.Principal(r.ID)
+	switch {
+	case p == nil:
+		return reason.NotFound
+	case j.s.LastAdmin(p):
+		return reason.NotPermittedForRole
+	case !p.Revoked:
+		j.emit(&events.PrincipalRevoked{ID: p.ID})
+	}
+	return reason.ControlDone
+}
+
+func (j *judge) load(r *wire.MemoryLoad) reason.Code {
+	if j.s.Policy == nil {
+		return reason.NoPolicy
+	}
+	value := r.Value.AppendCanonical(nil)
+	effect, code := newDraft(j.s).load(r.Owner, r.Namespace, r.Key, r.Visibility, value)
+	if code != "" {
+		return code
+	}
+	j.out.Effects = append(j.out.Effects, effect)
+	return reason.ControlDone
+}
+
+func (j *judge) narrow(r *wire.EnvironmentSet) reason.Code {
+	if j.s.Policy == nil {
+		return reason.NoPolicy
+	}
+	set := policy.NewSet(r.Capabilities...)
+	if len(policy.CheckCapabilities(j.s.Policy, set)) > 0 {
+		return reason.UnknownAction
+	}
+	if !j.s.IsNarrowed || !set.Equal(j.s.Narrowed) {
+		j.emit(&events.EnvironmentChanged{Capabilities: set})
+	}
+	return reason.ControlDone
+}
+
+func (j *judge) emit(b events.Body) {
+	j.out.Effects = append(j.out.Effects, Effect{Body: b})
+}

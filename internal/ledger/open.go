@@ -1,0 +1,388 @@
+package ledger
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/nats-io/nkeys"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/projection"
+	"github.com/ledgerd/ledgerd/internal/store"
+)
+
+// AdminID is the first admin.
+const AdminID = "admin"
+
+const (
+	minFreeDefault = 256 << 20
+	controlFreeMin = 64 << 20 // Pebble spins on a full disk; the control lane writes on down to here
+)
+
+// Options say how a ledger runs. Only Dir must be set.
+type Options struct {
+	Dir        string
+	Anchor     string       // file of the last signed checkpoint; default Dir/anchor
+	AnchorSync bool         // advance the anchor before every answer, not within 100 ms of it
+	MinFree    uint64       // bytes below which proposals are refused; default 256 MiB
+	QueueMax   int          // proposals waiting; default 4096
+	Build      string       // recorded in ledger.opened
+	Clock      Clock        // default the machine's
+	Log        *slog.Logger // default silent; never sees a value
+	Store      store.Options
+
+	// Look, if any, is given the log opened for reading before anything is
+	// written, to compare it with what else is known of it. Its error refuses.
+	Look func(*store.Store) error
+}
+
+func (o *Options) ensureDefaults() {
+	if o.Anchor == "" {
+		o.Anchor = filepath.Join(o.Dir, "anchor")
+	}
+	if o.MinFree == 0 {
+		o.MinFree = minFreeDefault
+	}
+	if o.QueueMax == 0 {
+		o.QueueMax = queueDefault
+	}
+	if o.Build == "" {
+		o.Build = "unknown"
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Store.Log == nil {
+		o.Store.Log = o.Log
+	}
+}
+
+// Hooks are called by a running ledger; set them before Run. They must be
+// quick and safe for concurrent use.
+type Hooks struct {
+	Cut     func(id string)     // id's connections must end: revoked or re-keyed
+	Durable func(seq uint64)    // the log is durable up to seq
+	Note    func(signed []byte) // a new signed checkpoint, at most one a second
+}
+
+// Open opens the ledger in o.Dir for its only writer. It compares the log with
+// the anchor before it writes a byte, folds the log, and appends ledger.opened.
+// The caller must call Run next, which also closes it.
+func Open(o Options) (*Ledger, error) {
+	o.ensureDefaults()
+	keys, err := readKeys(filepath.Join(o.Dir, "keys"))
+	if err != nil {
+		return nil, err
+	}
+	anchor := store.NewAnchor(o.Anchor, keys.verifier)
+	signed, err := anchor.Read()
+	if err != nil {
+		return nil, err
+	}
+	st, err := store.Open(o.Dir, o.Store, store.AnchorCheck{Note: signed, Verifier: keys.verifier, Look: o.Look})
+	if err != nil {
+		return nil, err
+	}
+	l, err := load(o, st, keys)
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	l.anchor = anchor
+	if err := l.begin(); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	return l, nil
+}
+
+func load(o Options, st *store.Store, keys *keys) (*Ledger, error) {
+	l := &Ledger{
+		store: st, signer: keys.signer, log: o.Log, options: o, origin: st.Origin(),
+		recent:    map[uint64][]byte{},
+		proposals: make(chan *job, o.QueueMax),
+		controls:  make(chan *job, controlQueueMax),
+		pipeline:  make(chan *batch, inFlightMax),
+		poke:      make(chan struct{}, 1),
+		closing:   make(chan struct{}),
+		stopped:   make(chan struct{}),
+	}
+	var err error
+	if l.sealer, err = newSealer(l.origin, keys.seal, st.DataKey); err != nil {
+		return nil, err
+	}
+	if l.state, err = l.fold(); err != nil {
+		return nil, err
+	}
+	l.name = l.state.Ledger
+	l.registry = newRegistry(l.state)
+	l.clock = newClock(o.Clock, l.state.Time)
+	l.gateStorage()
+	return l, nil
+}
+
+// fold rebuilds the state: from the stored snapshot, where there is a good
+// one, and the events after it. A bad snapshot costs a fold of the whole log.
+func (l *Ledger) fold() (*projection.State, error) {
+	state := projection.New()
+	seq, b, ok, err := l.store.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	if ok && seq <= l.store.Durable() {
+		if restored, err := projection.DecodeSnapshot(b); err == nil && restored.Seq == seq {
+			state = restored
+		} else {
+			l.log.Warn("the projection snapshot is not usable; folding the whole log", "seq", seq, "error", err)
+		}
+	}
+	err = l.store.Events(state.Seq+1, l.store.Durable(), func(seq uint64, b []byte) error {
+		return foldOne(state, seq, b, l.openPayload)
+	})
+	return state, err
+}
+
+// foldOne checks that b follows the state's last event and applies it.
+func foldOne(state *projection.State, seq uint64, b []byte, payload func(uint64) ([]byte, error)) error {
+	e, err := events.Parse(b)
+	if err != nil {
+		return fmt.Errorf("event %d: %w", seq, err)
+	}
+	if seq > 1 && e.Prev != state.Leaf {
+		return fmt.Errorf("event %d: prev is %s, the event before hashes to %s: %w", seq, e.Prev, state.Leaf, store.ErrCorrupt)
+	}
+	var open []byte
+	if HasOpenPayload(e.Body) {
+		if open, err = payload(seq); err != nil {
+			return err
+		}
+	}
+	if err := state.Apply(&e, open); err != nil {
+		return err
+	}
+	state.Leaf = events.LeafHash(b)
+	return nil
+}
+
+// HasOpenPayload reports whether an event's own payload is an open one: a
+// policy document or a mandatory record's value.
+func HasOpenPayload(b events.Body) bool {
+	switch b := b.(type) {
+	case *events.PolicyActivated:
+		return true
+	case *events.MemoryWritten:
+		return b.Class == "mandatory"
+	}
+	return false
+}
+
+func (l *Ledger) openPayload(seq uint64) ([]byte, error) {
+	_, b, ok, err := l.payload(seq)
+	if err == nil && !ok {
+		err = fmt.Errorf("open payload %d is missing", seq)
+	}
+	return b, err
+}
+
+// begin appends ledger.opened and signs what is there.
+func (l *Ledger) begin() error {
+	w := newSealing(l)
+	opened := &events.LedgerOpened{Rules: Rules, Build: l.options.Build}
+	if err := w.add(&events.Event{Time: l.now(), Agent: events.System, Body: opened}, nil); err != nil {
+		return err
+	}
+	commit, err := l.store.Append(w.batch)
+	if err == nil {
+		err = commit.Wait()
+	}
+	if err != nil {
+		return fmt.Errorf("append ledger.opened: %w", err)
+	}
+	return l.checkpoint()
+}
+
+// saveSnapshot keeps the state for the next opening.
+func (l *Ledger) saveSnapshot() error {
+	b, err := l.state.EncodeSnapshot()
+	if err != nil {
+		return err
+	}
+	return l.store.PutSnapshot(l.state.Seq, b)
+}
+
+// InitOptions say what a new ledger is called.
+type InitOptions struct {
+	Ledger string // default main
+	Origin string // default ledgerd.local/<ledger>/<16 random hex>/1
+	Anchor string // default DIR/anchor
+	Clock  Clock
+	Store  store.Options
+}
+
+// Init makes a new ledger in dir, which must not exist or be empty: keys,
+// event 1 and the anchor. A crash leaves no half-made ledger there.
+func Init(dir string, o InitOptions) error {
+	if o.Ledger == "" {
+		o.Ledger = "main"
+	}
+	if !events.ValidID(o.Ledger) {
+		return fmt.Errorf("ledger name %q is not allowed: a-z, 0-9, _ and -, at most 63, not reserved", o.Ledger)
+	}
+	if o.Origin == "" {
+		var b [8]byte
+		if _, err := io.ReadFull(rand.Reader, b[:]); err != nil {
+			return err
+		}
+		o.Origin = "ledgerd.local/" + o.Ledger + "/" + hex.EncodeToString(b[:]) + "/1"
+	}
+	if !events.ValidOrigin(o.Origin) {
+		return fmt.Errorf("origin %q is not allowed: printable ASCII without space and plus, at most %d", o.Origin, events.OriginBytesMax)
+	}
+	return store.Init(dir, o.Store, o.Origin, func(tmp string, st *store.Store) error {
+		return found(tmp, st, o)
+	})
+}
+
+// found writes the keys, event 1 and the anchor of a new ledger.
+func found(tmp string, st *store.Store, o InitOptions) error {
+	created, err := makeKeys(filepath.Join(tmp, "keys"), o.Origin)
+	if err != nil {
+		return err
+	}
+	created.Ledger = o.Ledger
+	e := events.Event{
+		Seq: 1, Prev: events.GenesisHash(o.Origin), Time: newClock(o.Clock, 0).now(), Agent: events.System, Body: created,
+	}
+	sealer, err := newSealer(o.Origin, make([]byte, 32), nil)
+	if err != nil {
+		return err
+	}
+	if err := (&sealing{l: &Ledger{sealer: sealer}}).id(&e); err != nil {
+		return err
+	}
+	b, err := e.Append(nil)
+	if err != nil {
+		return err
+	}
+	commit, err := st.Append(store.Batch{First: 1, Events: [][]byte{b}, Leaves: []events.Hash{events.LeafHash(b)}})
+	if err == nil {
+		err = commit.Wait()
+	}
+	if err != nil {
+		return err
+	}
+	keys, err := readKeys(filepath.Join(tmp, "keys"))
+	if err != nil {
+		return err
+	}
+	root, err := st.Root(1)
+	if err != nil {
+		return err
+	}
+	signed, err := store.SignCheckpoint(keys.signer, store.Checkpoint{Origin: o.Origin, Size: 1, Root: root})
+	if err != nil {
+		return err
+	}
+	anchor := o.Anchor
+	if anchor == "" {
+		anchor = filepath.Join(tmp, "anchor")
+	}
+	return store.NewAnchor(anchor, keys.verifier).Create(signed)
+}
+
+// keys are the files of DIR/keys, all 0600: admin.nk (NATS user seed),
+// checkpoint.key and checkpoint.vkey (C2SP note keys), permit.key (the same
+// form, for permits), seal.key (64 hex digits). Each key signs or seals one
+// kind of thing only.
+type keys struct {
+	signer   note.Signer
+	verifier note.Verifier
+	seal     []byte
+}
+
+func makeKeys(dir, origin string) (*events.LedgerCreated, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	admin, err := nkeys.CreateUser()
+	if err != nil {
+		return nil, err
+	}
+	seed, err := admin.Seed()
+	if err != nil {
+		return nil, err
+	}
+	public, err := admin.PublicKey()
+	if err != nil {
+		return nil, err
+	}
+	checkpointKey, checkpointVkey, err := note.GenerateKey(rand.Reader, origin)
+	if err != nil {
+		return nil, err
+	}
+	permitKey, permitVkey, err := note.GenerateKey(rand.Reader, origin+"/permit")
+	if err != nil {
+		return nil, err
+	}
+	var seal [32]byte
+	if _, err := io.ReadFull(rand.Reader, seal[:]); err != nil {
+		return nil, err
+	}
+	for name, text := range map[string]string{
+		"admin.nk": string(seed), "checkpoint.key": checkpointKey, "checkpoint.vkey": checkpointVkey,
+		"permit.key": permitKey, "seal.key": hex.EncodeToString(seal[:]),
+	} {
+		if err := writeSynced(filepath.Join(dir, name), text+"\n"); err != nil {
+			return nil, err
+		}
+	}
+	return &events.LedgerCreated{
+		Format: events.Format, Origin: origin, AdminID: AdminID, AdminPublicKey: public,
+		CheckpointKey: checkpointVkey, PermitKey: permitVkey,
+	}, nil
+}
+
+func writeSynced(path, text string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+func readKeys(dir string) (*keys, error) {
+	read := func(name string) (string, error) {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		return strings.TrimSpace(string(b)), err
+	}
+	signer, err := read("checkpoint.key")
+	if err != nil {
+		return nil, err
+	}
+	verifier, err := read("checkpoint.vkey")
+	if err != nil {
+		return nil, err
+	}
+	seal, err := read("seal.key")
+	if err != nil {
+		return nil, err
+	}
+	k := &keys{}
+	if k.signer, err = note.NewSigner(signer); err != nil {
+		return nil, fmt.Errorf("keys/checkpoint.key: %w", err)
+	}
+	if k.verifier, err = note.NewVerifier(verifier); err != nil {
+		return nil, fmt.Errorf("keys/checkpoint.vkey: %w", err)
+	}
+	if k.seal, err = hex.DecodeString(seal); err != nil {
+		return nil, errors.New("keys/seal.key is not hex")
+	}
+	return k, nil
+}

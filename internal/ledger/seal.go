@@ -1,0 +1,189 @@
+package ledger
+
+import (
+	"bufio"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+)
+
+// A payload record beside the log is one kind byte and then
+//
+//	open:   salt[32] ‖ bytes
+//	sealed: u8 len(owner) ‖ owner ‖ nonce[12] ‖ AES-256-GCM(salt[32] ‖ bytes)
+//
+// under the owner's data key, with origin and seq as additional data, so that a
+// record moved to another place does not open. A data key is random, and lies
+// in the store wrapped by the seal key: nonce[12] ‖ AES-256-GCM(key), with
+// origin and owner as additional data.
+const (
+	payloadOpen   = 0
+	payloadSealed = 1
+)
+
+var errPayload = errors.New("payload does not open")
+
+// sealer seals and opens payloads. Only the writer seals; anyone may open.
+type sealer struct {
+	mu     sync.Mutex // keys
+	origin string
+	wrap   cipher.AEAD
+	keys   map[string]cipher.AEAD
+	fetch  func(owner string) ([]byte, bool, error) // a wrapped data key from the store
+	random io.Reader
+}
+
+func newSealer(origin string, sealKey []byte, fetch func(string) ([]byte, bool, error)) (*sealer, error) {
+	wrap, err := newAEAD(sealKey)
+	if err != nil {
+		return nil, fmt.Errorf("seal key: %w", err)
+	}
+	return &sealer{origin: origin, wrap: wrap, keys: map[string]cipher.AEAD{}, fetch: fetch, random: bufio.NewReaderSize(rand.Reader, 4096)}, nil
+}
+
+func newAEAD(key []byte) (cipher.AEAD, error) {
+	if len(key) != 32 {
+		return nil, fmt.Errorf("%d bytes, want 32", len(key))
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCM(block)
+}
+
+// salt returns fresh random bytes for one commitment.
+func (s *sealer) salt() (salt [events.SaltLen]byte, err error) {
+	_, err = io.ReadFull(s.random, salt[:])
+	return salt, err
+}
+
+func openRecord(salt [events.SaltLen]byte, b []byte) []byte {
+	return append(append([]byte{payloadOpen}, salt[:]...), b...)
+}
+
+// seal returns the payload record, and the wrapped data key if it is new and
+// must be stored with it.
+func (s *sealer) seal(owner string, seq uint64, salt [events.SaltLen]byte, b []byte) (record, wrapped []byte, err error) {
+	key, wrapped, err := s.dataKey(owner)
+	if err != nil {
+		return nil, nil, err
+	}
+	plain := append(append(make([]byte, 0, len(salt)+len(b)), salt[:]...), b...)
+	record = append([]byte{payloadSealed, byte(len(owner))}, owner...)
+	record, err = s.encrypt(key, record, plain, s.place(seq))
+	return record, wrapped, err
+}
+
+// dataKey returns an owner's key, made now if there is none yet; wrapped is
+// then what must be stored.
+func (s *sealer) dataKey(owner string) (key cipher.AEAD, wrapped []byte, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if key, err = s.existing(owner); key != nil || err != nil {
+		return key, nil, err
+	}
+	raw := make([]byte, 32)
+	if _, err = io.ReadFull(s.random, raw); err != nil {
+		return nil, nil, err
+	}
+	if wrapped, err = s.encrypt(s.wrap, nil, raw, []byte(s.origin+"\n"+owner)); err != nil {
+		return nil, nil, err
+	}
+	if key, err = newAEAD(raw); err != nil {
+		return nil, nil, err
+	}
+	s.keys[owner] = key
+	return key, wrapped, nil
+}
+
+// existing returns an owner's key, nil if there is none.
+func (s *sealer) existing(owner string) (cipher.AEAD, error) {
+	if key := s.keys[owner]; key != nil {
+		return key, nil
+	}
+	stored, ok, err := s.fetch(owner)
+	if err != nil || !ok {
+		return nil, err
+	}
+	raw, err := decrypt(s.wrap, stored, []byte(s.origin+"\n"+owner))
+	if err != nil {
+		return nil, fmt.Errorf("data key of %s: %w", owner, err)
+	}
+	key, err := newAEAD(raw)
+	if err == nil {
+		s.keys[owner] = key
+	}
+	return key, err
+}
+
+// open returns the salt and bytes of a payload record found at seq. Safe for
+// concurrent use.
+func (s *sealer) open(seq uint64, record []byte) (salt [events.SaltLen]byte, b []byte, err error) {
+	if len(record) == 0 {
+		return salt, nil, errPayload
+	}
+	plain := record[1:]
+	switch record[0] {
+	case payloadOpen:
+	case payloadSealed:
+		if plain, err = s.unseal(seq, plain); err != nil {
+			return salt, nil, err
+		}
+	default:
+		return salt, nil, errPayload
+	}
+	if len(plain) < len(salt) {
+		return salt, nil, errPayload
+	}
+	copy(salt[:], plain)
+	return salt, plain[len(salt):], nil
+}
+
+func (s *sealer) unseal(seq uint64, b []byte) ([]byte, error) {
+	if len(b) < 1 || len(b) < 1+int(b[0]) {
+		return nil, errPayload
+	}
+	owner := string(b[1 : 1+b[0]])
+	s.mu.Lock()
+	key, err := s.existing(owner)
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if key == nil {
+		return nil, fmt.Errorf("data key of %s is missing: %w", owner, errPayload)
+	}
+	return decrypt(key, b[1+len(owner):], s.place(seq))
+}
+
+func (s *sealer) place(seq uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte(s.origin+"\n"), seq)
+}
+
+func (s *sealer) encrypt(key cipher.AEAD, dst, plain, additional []byte) ([]byte, error) {
+	nonce := make([]byte, key.NonceSize())
+	if _, err := io.ReadFull(s.random, nonce); err != nil {
+		return nil, err
+	}
+	dst = append(dst, nonce...)
+	return key.Seal(dst, nonce, plain, additional), nil
+}
+
+func decrypt(key cipher.AEAD, b, additional []byte) ([]byte, error) {
+	if len(b) < key.NonceSize() {
+		return nil, errPayload
+	}
+	plain, err := key.Open(nil, b[:key.NonceSize()], b[key.NonceSize():], additional)
+	if err != nil {
+		return nil, errPayload
+	}
+	return plain, nil
+}

@@ -1,0 +1,173 @@
+package ledger
+
+import (
+	"encoding/hex"
+	"fmt"
+	"io"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/reason"
+	"github.com/ledgerd/ledgerd/internal/store"
+	"github.com/ledgerd/ledgerd/internal/wire"
+)
+
+// sealing turns outcomes into the events of one batch, chained to the log's
+// end, and applies each to the state as it goes.
+type sealing struct {
+	l        *Ledger
+	batch    store.Batch
+	sealed   []sealedEvent
+	decision sealedEvent // the last outcome's decision
+	arena    []byte
+}
+
+func newSealing(l *Ledger) *sealing {
+	return &sealing{l: l, batch: store.Batch{First: l.state.Seq + 1, Keys: map[string][]byte{}}}
+}
+
+// outcome seals one outcome: its decisions, then what follows from them, with
+// one time. The payload, the canonical request, lies beside the decision on
+// the whole.
+func (w *sealing) outcome(p *Proposal, o *Outcome, now events.Time) error {
+	salt, err := w.l.sealer.salt()
+	if err != nil {
+		return err
+	}
+	if o.args != nil {
+		o.Decision.ArgumentsDigest = events.ArgumentsDigest(salt, o.args)
+	}
+	if o.Hidden {
+		if o.Decision.Blind, err = w.blind(); err != nil {
+			return err
+		}
+	}
+	for i, step := range o.Steps {
+		step.ArgumentsDigest = events.ArgumentsDigest(salt, o.stepArgs[i])
+		if err := w.add(&events.Event{Time: now, Agent: p.Subject, Body: step}, nil); err != nil {
+			return err
+		}
+	}
+	decision := events.Event{Time: now, Agent: p.Subject, Body: o.Decision}
+	var payload *payload
+	if o.Decision.Reason != string(reason.MalformedRequest) && p.Request != nil {
+		payload = newSealed(payloadOwner(p), salt, p.Request.Canonical)
+		w.l.recent[w.l.state.Seq+1] = p.Request.Canonical
+	}
+	if err := w.add(&decision, payload); err != nil {
+		return err
+	}
+	w.decision = w.sealed[len(w.sealed)-1]
+	for _, effect := range o.Effects {
+		if err := w.effect(p, effect, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *sealing) effect(p *Proposal, effect Effect, now events.Time) error {
+	e := events.Event{Time: now, Agent: p.Subject, Cause: w.decision.event.Seq, Body: effect.Body}
+	if effect.Open == nil && effect.Seal == nil {
+		return w.add(&e, nil)
+	}
+	salt, err := w.l.sealer.salt()
+	if err != nil {
+		return err
+	}
+	if effect.Open != nil {
+		return w.add(&e, &payload{salt: salt, bytes: effect.Open, open: true})
+	}
+	return w.add(&e, newSealed(effect.Body.(*events.MemoryWritten).Owner, salt, effect.Seal))
+}
+
+// payload is what lies beside an event.
+type payload struct {
+	owner string
+	salt  [events.SaltLen]byte
+	bytes []byte
+	open  bool
+}
+
+func newSealed(owner string, salt [events.SaltLen]byte, b []byte) *payload {
+	return &payload{owner: owner, salt: salt, bytes: b}
+}
+
+// payloadOwner is whose data key seals a request: the owner of the record it
+// brings, else who asked.
+func payloadOwner(p *Proposal) string {
+	if load, ok := p.Request.Body.(*wire.MemoryLoad); ok {
+		return load.Owner
+	}
+	return p.Subject
+}
+
+// add gives the event its place in the chain, its id and its bytes, and
+// applies it to the state.
+func (w *sealing) add(e *events.Event, p *payload) error {
+	s := w.l.state
+	e.Seq, e.Prev = s.Seq+1, s.Leaf
+	if err := w.id(e); err != nil {
+		return err
+	}
+	var open []byte
+	if p != nil {
+		e.Payload = events.PayloadCommitment(p.salt, p.bytes)
+		if err := w.keep(e.Seq, p); err != nil {
+			return err
+		}
+		if p.open {
+			open = p.bytes
+		}
+	}
+	start := len(w.arena)
+	arena, err := e.Append(w.arena)
+	if err != nil {
+		return fmt.Errorf("seal %s at %d: %w", e.Body.Type(), e.Seq, err)
+	}
+	w.arena = arena
+	b := arena[start:len(arena):len(arena)]
+	if err := s.Apply(e, open); err != nil {
+		return err
+	}
+	s.Leaf = events.LeafHash(b)
+	w.batch.Events = append(w.batch.Events, b)
+	w.batch.Leaves = append(w.batch.Leaves, s.Leaf)
+	w.sealed = append(w.sealed, sealedEvent{*e, s.Leaf})
+	return nil
+}
+
+func (w *sealing) keep(seq uint64, p *payload) error {
+	if p.open {
+		w.batch.Payloads = append(w.batch.Payloads, store.Payload{Seq: seq, Record: openRecord(p.salt, p.bytes)})
+		return nil
+	}
+	record, wrapped, err := w.l.sealer.seal(p.owner, seq, p.salt, p.bytes)
+	if err != nil {
+		return fmt.Errorf("seal payload %d: %w", seq, err)
+	}
+	if wrapped != nil {
+		w.batch.Keys[p.owner] = wrapped
+	}
+	w.batch.Payloads = append(w.batch.Payloads, store.Payload{Seq: seq, Record: record})
+	return nil
+}
+
+// id makes a version 7 UUID from the event's own time.
+func (w *sealing) id(e *events.Event) error {
+	if _, err := io.ReadFull(w.l.sealer.random, e.ID[6:]); err != nil {
+		return err
+	}
+	ms := uint64(e.Time) / 1000
+	for i := range 6 {
+		e.ID[i] = byte(ms >> (40 - 8*i))
+	}
+	e.ID[6] = 0x70 | e.ID[6]&0x0f
+	e.ID[8] = 0x80 | e.ID[8]&0x3f
+	return nil
+}
+
+func (w *sealing) blind() (string, error) {
+	var b [16]byte
+	_, err := io.ReadFull(w.l.sealer.random, b[:])
+	return hex.EncodeToString(b[:]), err
+}

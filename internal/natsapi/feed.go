@@ -1,0 +1,476 @@
+package natsapi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+)
+
+// ErrDisagrees says that the stream holds what the log does not: the log was
+// restored from an old copy, or someone else wrote. There is no repair in
+// place; a person decides which of the two is the evidence.
+var ErrDisagrees = errors.New("the stream disagrees with the log")
+
+// FeedSource is the log as the feed sees it.
+type FeedSource struct {
+	// Durable is the last seq that is synced; it never falls.
+	Durable func() uint64
+	// Events calls fn for each event from … to in order, with its exact bytes,
+	// which fn does not keep, and returns fn's error as it is.
+	Events func(from, to uint64, fn func(seq uint64, event []byte) error) error
+	// Meta is the subject and the headers an event is published with.
+	Meta func(seq uint64, event []byte) (subject string, header nats.Header, err error)
+}
+
+// FeedOptions configure NewFeed.
+type FeedOptions struct {
+	Ledger string
+	Origin string // of the log, kept with the stream: another log's stream is refused
+	// Connect opens the FeedWriter's connection; called again when it is lost.
+	Connect func(...nats.Option) (*nats.Conn, error)
+	// MaxBytes and MaxAge bound what the stream keeps; zero is no bound. The
+	// log keeps everything.
+	MaxBytes int64
+	MaxAge   time.Duration
+	Log      *slog.Logger // default: nowhere
+}
+
+// FeedStatus is where the feed stands.
+type FeedStatus struct {
+	Published uint64 // the stream holds the log up to here
+	Halted    error  // why it stopped for good; wraps ErrDisagrees, or is of the log
+	Fault     error  // what it is retrying after, nil when all is well
+}
+
+// Feed copies the log to the stream: the same bytes, each event once, in order,
+// its stream sequence its seq.
+//
+// It keeps no cursor. The stream's tail is the cursor, and every publish names
+// the sequence it must follow, so that a lost acknowledgement, a second
+// publisher or a late retry cannot make a hole or a double. After any trouble
+// the feed looks at the tail again: if that is the log's event it goes on
+// behind it, if the stream is gone it is made and filled anew, and if the tail
+// is anything else the feed halts.
+//
+// Run is the only goroutine that publishes; the other methods are safe to call
+// at any time.
+type Feed struct {
+	o    FeedOptions
+	src  FeedSource
+	log  *slog.Logger
+	poke chan struct{}
+
+	nc   *nats.Conn // Run's own, with what belongs to it
+	js   jetstream.JetStream
+	lost chan struct{} // closed with nc
+
+	mu     sync.Mutex
+	status FeedStatus
+}
+
+const (
+	feedWindow  = 256             // publishes without an answer yet
+	feedChunk   = 1024            // events read from the log in one go
+	feedTimeout = 5 * time.Second // of one answer
+	feedIdle    = time.Second     // between looks at the log without a Notify
+	feedWaitMin = 20 * time.Millisecond
+	feedWaitMax = 5 * time.Second
+
+	streamMessageMax    = events.EventBytesMax + 16<<10 // an event and its headers
+	streamDuplicates    = 2 * time.Minute               // the server's default; nothing relies on it
+	streamConsumerIdle  = time.Hour                     // a reader gone for longer starts again from its own cursor
+	streamOriginKey     = "ledgerd.origin"
+	streamServerKeyPart = "_nats." // metadata the server adds itself
+)
+
+// NewFeed makes a feed; Run starts it.
+func NewFeed(o FeedOptions, src FeedSource) *Feed {
+	log := o.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Feed{o: o, src: src, log: log, poke: make(chan struct{}, 1)}
+}
+
+// Notify says that Durable has grown. It never blocks.
+func (f *Feed) Notify() {
+	select {
+	case f.poke <- struct{}{}:
+	default:
+	}
+}
+
+// Status returns where the feed stands.
+func (f *Feed) Status() FeedStatus {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.status
+}
+
+func (f *Feed) set(change func(*FeedStatus)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(&f.status)
+}
+
+// Run follows the log until ctx ends (nil), the stream disagrees with it
+// (ErrDisagrees) or it cannot be read. Any other trouble is retried.
+func (f *Feed) Run(ctx context.Context) error {
+	defer f.disconnect()
+	wait := feedWaitMin
+	for {
+		before := f.Status().Published
+		err := f.follow(ctx)
+		var source *sourceError
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, ErrDisagrees), errors.As(err, &source):
+			f.set(func(s *FeedStatus) { s.Halted = err })
+			f.log.Error("feed halted", "error", err)
+			return err
+		}
+		f.set(func(s *FeedStatus) { s.Fault = err })
+		f.log.Warn("feed interrupted", "error", err)
+		if f.Status().Published > before {
+			wait = feedWaitMin
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, feedWaitMax)
+	}
+}
+
+// sourceError is a fault of the log, not of the stream.
+type sourceError struct{ err error }
+
+func (e *sourceError) Error() string { return "read the log for the feed: " + e.err.Error() }
+func (e *sourceError) Unwrap() error { return e.err }
+
+// follow finds the tail and publishes what comes behind it, until something is
+// amiss.
+func (f *Feed) follow(ctx context.Context) error {
+	if err := f.connect(); err != nil {
+		return err
+	}
+	tail, err := f.look(ctx, true)
+	if err != nil {
+		return err
+	}
+	f.set(func(s *FeedStatus) { s.Published, s.Fault = tail, nil })
+	return f.pump(ctx, tail)
+}
+
+func (f *Feed) connect() error {
+	if f.nc != nil && !f.nc.IsClosed() {
+		return nil
+	}
+	lost := make(chan struct{})
+	nc, err := f.o.Connect(nats.NoReconnect(), nats.ClosedHandler(func(*nats.Conn) { close(lost) }))
+	if err != nil {
+		return err
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		nc.Close()
+		return fmt.Errorf("jetstream context: %w", err)
+	}
+	f.nc, f.js, f.lost = nc, js, lost
+	return nil
+}
+
+func (f *Feed) disconnect() {
+	if f.nc != nil {
+		f.nc.Close()
+	}
+}
+
+// CheckTail looks whether the stream, if there is one, fits the log; the error
+// wraps ErrDisagrees if not. It changes nothing, is for use before Run, and is
+// best asked before anything is written to the log.
+func (f *Feed) CheckTail(ctx context.Context) error {
+	if err := f.connect(); err != nil {
+		return err
+	}
+	defer f.disconnect()
+	_, err := f.look(ctx, false)
+	return err
+}
+
+// CheckStream does what Feed.CheckTail does for the stream stored in
+// server.StoreDir, with a server of its own that does not listen.
+func CheckStream(ctx context.Context, o ServerOptions, f FeedOptions, src FeedSource) error {
+	if _, err := os.Stat(filepath.Join(o.StoreDir, "jetstream")); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	o.Listen = ""
+	o.Lookup = func(string) (Identity, bool) { return Identity{}, false }
+	s, err := StartServer(o)
+	if err != nil {
+		return err
+	}
+	f.Connect = func(opts ...nats.Option) (*nats.Conn, error) { return s.Connect(FeedWriter, opts...) }
+	err = NewFeed(f, src).CheckTail(ctx)
+	return errors.Join(err, s.Shutdown(ctx))
+}
+
+// look returns the last sequence of the stream after making sure that it is the
+// ledger's stream and that its tail is the log's event of that seq. A missing
+// stream is made if create is set, else counts as empty.
+func (f *Feed) look(ctx context.Context, create bool) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, feedTimeout)
+	defer cancel()
+	stream, err := f.js.Stream(ctx, StreamName(f.o.Ledger))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if !create {
+			return 0, nil
+		}
+		stream, err = f.js.CreateStream(ctx, f.config())
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look at stream %s: %w", StreamName(f.o.Ledger), err)
+	}
+	if err := f.sameConfig(ctx, stream.CachedInfo().Config, create); err != nil {
+		return 0, err
+	}
+	state := stream.CachedInfo().State
+	if durable := f.src.Durable(); state.LastSeq > durable {
+		return 0, fmt.Errorf("%w: the stream ends at %d, the log at %d", ErrDisagrees, state.LastSeq, durable)
+	}
+	// What was added since the last acknowledgement is compared in full; at the
+	// start the tail stands for all, since each event holds the hash of the one before.
+	from := state.LastSeq
+	if p := f.Status().Published; p > 0 && p < from {
+		from = p + 1
+	}
+	for seq := max(from, 1); seq <= state.LastSeq; seq++ {
+		if err := f.compare(ctx, stream, seq, state); err != nil {
+			return 0, err
+		}
+	}
+	return state.LastSeq, nil
+}
+
+// config is the stream as it has to be. No direct gets: they are a way to read
+// that nobody is given.
+func (f *Feed) config() jetstream.StreamConfig {
+	c := jetstream.StreamConfig{
+		Name:              StreamName(f.o.Ledger),
+		Description:       "every event of the ledger, byte for byte; the sequence is the event's seq",
+		Subjects:          []string{"led." + f.o.Ledger + ".>"},
+		Retention:         jetstream.LimitsPolicy,
+		Storage:           jetstream.FileStorage,
+		Discard:           jetstream.DiscardOld,
+		Replicas:          1,
+		FirstSeq:          1,
+		DenyDelete:        true,
+		DenyPurge:         true,
+		MaxConsumers:      maxConsumers,
+		MaxMsgs:           -1,
+		MaxMsgsPerSubject: -1,
+		MaxBytes:          -1,
+		MaxAge:            f.o.MaxAge,
+		MaxMsgSize:        streamMessageMax,
+		Duplicates:        streamDuplicates,
+		ConsumerLimits:    jetstream.StreamConsumerLimits{InactiveThreshold: streamConsumerIdle},
+		Metadata:          map[string]string{streamOriginKey: f.o.Origin},
+	}
+	if f.o.MaxBytes > 0 {
+		c.MaxBytes = f.o.MaxBytes
+	}
+	if c.MaxAge > 0 && c.MaxAge < c.Duplicates {
+		c.Duplicates = c.MaxAge
+	}
+	return c
+}
+
+// sameConfig refuses a stream that is not as config makes it. How much it keeps
+// may differ, and is then adjusted.
+func (f *Feed) sameConfig(ctx context.Context, got jetstream.StreamConfig, adjust bool) error {
+	want := f.config()
+	got.Metadata = ownMetadata(got.Metadata)
+	if reflect.DeepEqual(got, want) {
+		return nil
+	}
+	got.MaxBytes, got.MaxAge, got.Duplicates = want.MaxBytes, want.MaxAge, want.Duplicates
+	if !reflect.DeepEqual(got, want) {
+		return fmt.Errorf("%w: stream %s was made otherwise: %+v", ErrDisagrees, want.Name, got)
+	}
+	if !adjust {
+		return nil
+	}
+	if _, err := f.js.UpdateStream(ctx, want); err != nil {
+		return fmt.Errorf("adjust the limits of stream %s: %w", want.Name, err)
+	}
+	return nil
+}
+
+func ownMetadata(m map[string]string) map[string]string {
+	own := map[string]string{}
+	for k, v := range m {
+		if !strings.HasPrefix(k, streamServerKeyPart) {
+			own[k] = v
+		}
+	}
+	return own
+}
+
+// compare makes sure that message seq of the stream is event seq of the log.
+func (f *Feed) compare(ctx context.Context, stream jetstream.Stream, seq uint64, state jetstream.StreamState) error {
+	msg, err := stream.GetMsg(ctx, seq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) && f.o.MaxAge > 0 && state.Msgs == 0 {
+		return nil // all of it grew too old; the sequence is what is left to go by
+	}
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return fmt.Errorf("%w: message %d is missing", ErrDisagrees, seq)
+	}
+	if err != nil {
+		return fmt.Errorf("read message %d of the stream: %w", seq, err)
+	}
+	same := false
+	err = f.src.Events(seq, seq, func(_ uint64, event []byte) error {
+		same = bytes.Equal(event, msg.Data)
+		return nil
+	})
+	if err != nil {
+		return &sourceError{err}
+	}
+	if !same {
+		return fmt.Errorf("%w: message %d is not the event of that seq", ErrDisagrees, seq)
+	}
+	return nil
+}
+
+// inflight is a publish without an answer yet.
+type inflight struct {
+	seq uint64
+	ack jetstream.PubAckFuture
+}
+
+// pump publishes the events behind tail, and then those that follow, with at
+// most feedWindow unanswered. It returns at the first that fails; those behind
+// it fail too, since each names the one before.
+func (f *Feed) pump(ctx context.Context, tail uint64) error {
+	var window []inflight
+	oldest := func() error {
+		p := window[0]
+		window = window[1:]
+		return f.await(ctx, p)
+	}
+	next := tail + 1
+	for {
+		if to := f.src.Durable(); next <= to {
+			err := f.read(next, min(to, next+feedChunk-1), func(seq uint64, event []byte) error {
+				if len(window) == feedWindow {
+					if err := oldest(); err != nil {
+						return err
+					}
+				}
+				p, err := f.publish(seq, event)
+				if err != nil {
+					return err
+				}
+				window = append(window, p)
+				next = seq + 1
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if len(window) > 0 {
+			if err := oldest(); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-f.lost:
+			return nats.ErrConnectionClosed
+		case <-f.poke:
+		case <-time.After(feedIdle):
+		}
+	}
+}
+
+// read calls fn for the events from … to, and tells a fault of the log from an
+// error of fn's.
+func (f *Feed) read(from, to uint64, fn func(seq uint64, event []byte) error) error {
+	next := from
+	var own error
+	err := f.src.Events(from, to, func(seq uint64, event []byte) error {
+		if seq != next {
+			return fmt.Errorf("event %d where %d was due", seq, next)
+		}
+		next++
+		own = fn(seq, event)
+		return own
+	})
+	switch {
+	case own != nil:
+		return own
+	case err != nil:
+		return &sourceError{err}
+	case next != to+1:
+		return &sourceError{fmt.Errorf("event %d is missing", next)}
+	}
+	return nil
+}
+
+func (f *Feed) publish(seq uint64, event []byte) (inflight, error) {
+	subject, header, err := f.src.Meta(seq, event)
+	if err != nil {
+		return inflight{}, &sourceError{fmt.Errorf("event %d: %w", seq, err)}
+	}
+	// The client sends the message before it returns, so event is free again.
+	ack, err := f.js.PublishMsgAsync(&nats.Msg{Subject: subject, Header: header, Data: event},
+		jetstream.WithExpectStream(StreamName(f.o.Ledger)),
+		jetstream.WithExpectLastSequence(seq-1),
+		jetstream.WithRetryAttempts(0),
+	)
+	if err != nil {
+		return inflight{}, fmt.Errorf("publish event %d: %w", seq, err)
+	}
+	return inflight{seq, ack}, nil
+}
+
+// await waits for the answer to p and checks it.
+func (f *Feed) await(ctx context.Context, p inflight) error {
+	timeout := time.NewTimer(feedTimeout)
+	defer timeout.Stop()
+	select {
+	case ack := <-p.ack.Ok():
+		if ack.Sequence != p.seq {
+			return fmt.Errorf("%w: event %d became message %d", ErrDisagrees, p.seq, ack.Sequence)
+		}
+		f.set(func(s *FeedStatus) { s.Published = p.seq })
+		return nil
+	case err := <-p.ack.Err():
+		return fmt.Errorf("publish event %d: %w", p.seq, err)
+	case <-timeout.C:
+		return fmt.Errorf("publish event %d: no answer in %s", p.seq, feedTimeout)
+	case <-f.lost:
+		return fmt.Errorf("publish event %d: %w", p.seq, nats.ErrConnectionClosed)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

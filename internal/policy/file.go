@@ -1,0 +1,176 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Part is one document of a file, as it is to be sent.
+type Part struct {
+	File string
+	Line int // lines of the file before this document
+	Text string
+}
+
+// SplitFile cuts a file at its "---" lines. A document's text is the same
+// wherever it stands in a file and whichever way the file ends its lines: line
+// feeds, no empty lines at either end, one line feed after the last. Parts of
+// nothing but comments are left out. The documents are not read yet; a "---"
+// with text behind it is left to ParseDocument to refuse.
+func SplitFile(name, text string) []Part {
+	var parts []Part
+	lines := strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
+	start := 0
+	add := func(end int) {
+		first, last, content := start, end, false
+		for first < last && strings.Trim(lines[first], " ") == "" {
+			first++
+		}
+		for first < last && strings.Trim(lines[last-1], " ") == "" {
+			last--
+		}
+		for _, line := range lines[first:last] {
+			trimmed := strings.TrimLeft(line, " ")
+			content = content || trimmed != "" && trimmed[0] != '#'
+		}
+		if content {
+			parts = append(parts, Part{name, first, strings.Join(lines[first:last], "\n") + "\n"})
+		}
+	}
+	for i, line := range lines {
+		if comment, _, _ := strings.Cut(line, "#"); separator(line) && strings.TrimRight(comment, " ") == "---" {
+			add(i)
+			start = i + 1
+		}
+	}
+	add(len(lines))
+	return parts
+}
+
+// ParseFile reads every document of a file and checks what one document cannot
+// show: that the first says its apiVersion, that none says the same thing
+// twice, and that capabilities are declared where the file has a Policy. It
+// returns the documents in the order of their parts, or every fault.
+func ParseFile(name, text string) ([]Document, []Fault) {
+	parts := SplitFile(name, text)
+	if len(parts) == 0 {
+		return nil, []Fault{{File: name, Line: 1, Column: 1, Message: "the file holds no document"}}
+	}
+	var documents []Document
+	var faults []Fault
+	report := func(part Part, found ...Fault) {
+		for _, f := range found {
+			f.File = part.File
+			f.Line += part.Line
+			faults = append(faults, f)
+		}
+	}
+	for i, part := range parts {
+		doc, found := ParseDocument(part.Text)
+		report(part, found...)
+		if i == 0 && len(found) == 0 && doc.APIVersion == "" {
+			report(part, faultAt(doc.lines, place{}, "the first document of a file says apiVersion: "+APIVersion))
+		}
+		documents = append(documents, doc)
+	}
+	for i, found := range checkTogether(documents) {
+		report(parts[i], found...)
+	}
+	if len(faults) > 0 {
+		return nil, faults[:min(len(faults), faultsMax)]
+	}
+	return documents, nil
+}
+
+// checkTogether returns, by index, the faults of documents that are good each
+// on its own but not together. It is silent about what only the ledger knows,
+// such as whether a parent exists.
+func checkTogether(documents []Document) map[int][]Fault {
+	faults := map[int][]Fault{}
+	first := map[string]bool{}
+	var active *Policy
+	for i, doc := range documents {
+		name := doc.subject()
+		if name == "" {
+			continue
+		}
+		if first[name] {
+			faults[i] = append(faults[i], faultAt(doc.lines, place{}, "a second document about "+name+"; keep one"))
+		}
+		first[name] = true
+		if doc.Policy != nil && active == nil {
+			active = doc.Policy
+		}
+	}
+	if active == nil {
+		return faults
+	}
+	for i, doc := range documents {
+		if doc.Agent == nil {
+			continue
+		}
+		for _, capability := range CheckCapabilities(active, doc.Agent.Capabilities) {
+			faults[i] = append(faults[i], faultAt(doc.lines, doc.capabilities[capability], undeclared(active, capability)))
+		}
+		sortFaults(faults[i])
+	}
+	return faults
+}
+
+// subject says what the document is about: "policy", "id ID" for an Agent or a
+// Principal, whose ids are one space, or "memory OWNER:NAMESPACE.KEY". Of two
+// documents about one thing, one is too many. A faulty document has none.
+func (doc Document) subject() string {
+	switch {
+	case doc.Policy != nil:
+		return "policy"
+	case doc.Agent != nil:
+		return "id " + doc.Agent.ID
+	case doc.Principal != nil:
+		return "id " + doc.Principal.ID
+	case doc.Memory != nil:
+		m := doc.Memory
+		return fmt.Sprintf("memory %s:%s.%s", m.Owner, m.Namespace, m.Key)
+	}
+	return ""
+}
+
+// WithPublicKey returns the text of an Agent or Principal document with
+// public_key added, every other byte and line number as it was.
+func WithPublicKey(text, key string) (string, error) {
+	doc, faults := ParseDocument(text)
+	if len(faults) > 0 {
+		return "", fmt.Errorf("add public_key: %s", faults[0].Message)
+	}
+	root, r := read(text)
+	switch {
+	case doc.Agent == nil && doc.Principal == nil:
+		return "", fmt.Errorf("add public_key: the document is neither Agent nor Principal")
+	case doc.publicKey() != "":
+		return "", fmt.Errorf("add public_key: the document has one")
+	}
+	added := strings.TrimRight(text, " \n") + "\n" + strings.Repeat(" ", root.place.at) + "public_key: " + key + "\n"
+	if line := r.lines[root.place.line]; line[root.place.at] == '{' {
+		before := strings.Join(r.lines[:root.place.line], "\n")
+		if root.place.line > 0 {
+			before += "\n"
+		}
+		at := len(before) + root.place.at + 1
+		added = text[:at] + "public_key: " + key + ", " + text[at:]
+	}
+	doc, faults = ParseDocument(added)
+	if len(faults) > 0 || doc.publicKey() != key {
+		return "", fmt.Errorf("add public_key %q: the document cannot take it", key)
+	}
+	return added, nil
+}
+
+func (doc Document) publicKey() string {
+	switch {
+	case doc.Agent != nil:
+		return doc.Agent.PublicKey
+	case doc.Principal != nil:
+		return doc.Principal.PublicKey
+	}
+	return ""
+}

@@ -1,0 +1,176 @@
+package sop
+
+import (
+	"slices"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/policy"
+	"github.com/ledgerd/ledgerd/internal/reason"
+)
+
+// Scope is all that a judgement may know of the proposer.
+type Scope struct {
+	Agent   string                       // who proposes
+	Lineage []string                     // the proposer, its parent, … its root
+	Known   func(action string) bool     // the policy in force knows the action
+	Holds   func(capability string) bool // it is among the proposer's effective capabilities
+}
+
+// StepResult is the verdict on one step.
+type StepResult struct {
+	StepID string      // empty where the step's is
+	Action string      // the step's, or events.Unsupported where that is no action's name
+	Reason reason.Code // reason.StepAllowed, or the first check that fails
+}
+
+// Validate judges every step, good or bad, in the order of the steps, and the
+// whole: reason.SOPAdmitted only if every step is allowed, else the reason of
+// the first that is not. Scope is asked for names only; no step sees another,
+// save that an id may stand once.
+func Validate(sop SOP, scope Scope) ([]StepResult, reason.Code) {
+	results := make([]StepResult, len(sop.Steps))
+	whole := reason.SOPAdmitted
+	if len(sop.Steps) == 0 {
+		whole = reason.SOPEmpty
+	}
+	taken := make(map[string]bool, len(sop.Steps))
+	for i, step := range sop.Steps {
+		code := step.judge(taken, scope)
+		taken[step.ID] = true
+		action := step.Action
+		if !events.ValidAction(action) {
+			action = events.Unsupported
+		}
+		results[i] = StepResult{step.ID, action, code}
+		if code != reason.StepAllowed && whole == reason.SOPAdmitted {
+			whole = code
+		}
+	}
+	return results, whole
+}
+
+// judge descends the checks in their fixed order.
+func (s Step) judge(taken map[string]bool, scope Scope) reason.Code {
+	switch {
+	case s.ID == "":
+		return reason.EmptyStepID
+	case taken[s.ID]:
+		return reason.DuplicateStepID
+	case !s.known(scope):
+		return reason.UnknownAction
+	case !scope.Holds(s.capability()):
+		return reason.ActionNotInEffectiveCapabilities
+	case s.writesElsewhere(scope.Agent):
+		return reason.CrossOwnerMemoryWrite
+	case s.refersOutside(scope.Lineage):
+		return reason.ReferenceOutOfScope
+	}
+	if code := s.checkArguments(); code != "" {
+		return code
+	}
+	return reason.StepAllowed
+}
+
+// known asks the policy. memory.delete is a step wherever memory.write is one;
+// agent.register never is.
+func (s Step) known(scope Scope) bool {
+	switch {
+	case !events.ValidAction(s.Action), s.Action == "agent.register":
+		return false
+	case s.Action == "memory.delete":
+		return scope.Known("memory.write")
+	}
+	return scope.Known(s.Action)
+}
+
+func (s Step) capability() string {
+	if s.Action == "memory.delete" {
+		return "memory.write"
+	}
+	return s.Action
+}
+
+func (s Step) writesElsewhere(agent string) bool {
+	if s.Action != "memory.write" && s.Action != "memory.delete" {
+		return false
+	}
+	owner, _ := s.arguments.Get("owner_agent_id")
+	return owner.Kind != events.String || owner.Text != agent
+}
+
+// refersOutside looks for an owner_agent_id outside the lineage: at any depth
+// in the arguments of an action, whose shape nobody has checked, and at the top
+// of those of memory, whose value is data and names nobody.
+func (s Step) refersOutside(lineage []string) bool {
+	switch s.Action {
+	case "memory.read", "memory.write", "memory.delete":
+		owner, ok := s.arguments.Get("owner_agent_id")
+		return ok && !within(lineage, owner)
+	}
+	return anyOutside(lineage, s.arguments)
+}
+
+func anyOutside(lineage []string, v events.Value) bool {
+	for _, m := range v.Members {
+		if m.Name == "owner_agent_id" && !within(lineage, m.Value) || anyOutside(lineage, m.Value) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(v.Elements, func(e events.Value) bool { return anyOutside(lineage, e) })
+}
+
+func within(lineage []string, owner events.Value) bool {
+	return owner.Kind == events.String && slices.Contains(lineage, owner.Text)
+}
+
+// checkArguments returns no code for arguments within the limits that, for
+// memory, have the shape of the direct operation.
+func (s Step) checkArguments() reason.Code {
+	if len(s.Arguments) > events.ArgumentsBytesMax {
+		return reason.RequestTooLarge
+	}
+	switch s.Action {
+	case "memory.read":
+		return s.checkMemory([]string{"namespace", "key"}, "owner_agent_id")
+	case "memory.write":
+		return s.checkMemory([]string{"owner_agent_id", "namespace", "key", "value"}, "visibility", "expected_revision")
+	case "memory.delete":
+		return s.checkMemory([]string{"owner_agent_id", "namespace", "key", "expected_revision"})
+	}
+	return ""
+}
+
+func (s Step) checkMemory(required []string, optional ...string) reason.Code {
+	for _, name := range required {
+		if _, ok := s.arguments.Get(name); !ok {
+			return reason.ArgumentSchema
+		}
+	}
+	for _, m := range s.arguments.Members {
+		if !slices.Contains(required, m.Name) && !slices.Contains(optional, m.Name) || !rightKind(m) {
+			return reason.ArgumentSchema
+		}
+	}
+	namespace, _ := s.arguments.Get("namespace")
+	key, _ := s.arguments.Get("key")
+	if !events.ValidNamespace(namespace.Text) || !events.ValidKey(key.Text) {
+		return reason.SOPMalformed
+	}
+	if value, ok := s.arguments.Get("value"); ok && len(value.AppendCanonical(nil)) > events.ValueBytesMax {
+		return reason.RequestTooLarge
+	}
+	return ""
+}
+
+func rightKind(m events.Member) bool {
+	switch m.Name {
+	case "owner_agent_id", "namespace", "key":
+		return m.Value.Kind == events.String
+	case "visibility":
+		return m.Value.Kind == events.String && policy.ValidVisibility(m.Value.Text)
+	case "expected_revision":
+		n, ok := m.Value.Int()
+		return ok && n >= 1
+	}
+	return m.Value.Kind != events.Null // a value
+}

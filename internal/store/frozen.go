@@ -1,0 +1,195 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// frozenFS shows a Pebble directory as it was at one moment, so that it can be
+// opened and read while a writer goes on, without a trace on disk: the files
+// that grow are copied into memory, and of the tables, which never change, it
+// holds open descriptors, which stay good when the writer deletes the files.
+// Nothing can be written through it, and its locks are its own.
+type frozenFS struct {
+	vfs.FS // in memory: logs, manifests, markers, options
+	tables map[string]vfs.File
+}
+
+// frozenDir is where a frozenFS shows the directory.
+const frozenDir = "db"
+
+// errMoved says that files came and went while a directory was frozen.
+var errMoved = errors.New("directory changed while it was read")
+
+// freeze captures the directory db. The order is what makes the capture one
+// consistent moment, of the time the manifest is read:
+//
+//  1. logs. All but the newest are complete, and it is copied up to some byte,
+//     so they hold a prefix of what was written. One that is gone or reused by
+//     now had been flushed, which the manifest, read later, says.
+//  2. manifest. What it says happened before 1 is in the copy. Flushes go in
+//     order, so the logs it still asks for are a prefix of what came after.
+//  3. tables. One it names may be gone already: Pebble then refuses to open,
+//     and the caller freezes again.
+func freeze(sys vfs.FS, db string) (*frozenFS, error) {
+	names, err := sys.List(db)
+	if err != nil {
+		return nil, err
+	}
+	if err := oldFormat(names); err != nil {
+		return nil, err
+	}
+	f := &frozenFS{FS: vfs.NewMem(), tables: map[string]vfs.File{}}
+	if err := f.MkdirAll(frozenDir, 0o755); err != nil {
+		return nil, err
+	}
+	logs := map[uint64]bool{}
+	var newest uint64
+	for _, name := range names {
+		if n, ok := logNumber(name); ok {
+			logs[n] = true
+			newest = max(newest, n)
+			if err := f.copy(sys, db, name); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if names, err = sys.List(db); err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if n, ok := logNumber(name); ok && n < newest && !logs[n] {
+			return nil, fmt.Errorf("%w: %s", errMoved, name) // a listing is no snapshot
+		}
+		if strings.HasPrefix(name, "marker.") || strings.HasPrefix(name, "MANIFEST-") || strings.HasPrefix(name, "OPTIONS-") {
+			if err := f.copy(sys, db, name); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return f, f.holdTables(sys, db)
+}
+
+func logNumber(name string) (n uint64, ok bool) {
+	digits, ok := strings.CutSuffix(name, ".log")
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(digits, 10, 64)
+	return n, err == nil
+}
+
+// oldFormat recognises a store of Pebble's first format, which this Pebble
+// would take for no store at all.
+func oldFormat(names []string) error {
+	for _, name := range names {
+		if name == "CURRENT" {
+			return fmt.Errorf("%w: written by an old Pebble (it has a file CURRENT)", ErrFormat)
+		}
+	}
+	return nil
+}
+
+// dirState describes the directory's files; equal states mean that nothing moved.
+func dirState(sys vfs.FS, db string) string {
+	names, err := sys.List(db)
+	if err != nil {
+		return err.Error()
+	}
+	var b strings.Builder
+	for _, name := range slices.Sorted(slices.Values(names)) {
+		if info, err := sys.Stat(sys.PathJoin(db, name)); err == nil {
+			fmt.Fprintf(&b, "%s %d %d\n", name, info.Size(), info.ModTime().UnixNano())
+		}
+	}
+	return b.String()
+}
+
+func (f *frozenFS) copy(sys vfs.FS, db, name string) error {
+	src, err := sys.Open(sys.PathJoin(db, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	b, err := io.ReadAll(src)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	dst, err := f.Create(f.PathJoin(frozenDir, name), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	if _, err := dst.Write(b); err != nil {
+		return err
+	}
+	return dst.Close()
+}
+
+func (f *frozenFS) holdTables(sys vfs.FS, db string) error {
+	names, err := sys.List(db)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if ext := path.Ext(name); ext != ".sst" && ext != ".blob" {
+			continue
+		}
+		t, err := sys.Open(sys.PathJoin(db, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			f.close()
+			return err
+		}
+		f.tables[name] = t
+	}
+	return nil
+}
+
+func (f *frozenFS) close() {
+	for _, t := range f.tables {
+		t.Close()
+	}
+}
+
+// frozenTable is one more handle on a held table, read by offset only.
+type frozenTable struct{ vfs.File }
+
+func (frozenTable) Close() error { return nil }
+
+// Open implements vfs.FS.
+func (f *frozenFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	if t, ok := f.tables[f.PathBase(name)]; ok {
+		return frozenTable{t}, nil
+	}
+	return f.FS.Open(name, opts...)
+}
+
+// Stat implements vfs.FS.
+func (f *frozenFS) Stat(name string) (vfs.FileInfo, error) {
+	if t, ok := f.tables[f.PathBase(name)]; ok {
+		return t.Stat()
+	}
+	return f.FS.Stat(name)
+}
+
+// List implements vfs.FS.
+func (f *frozenFS) List(dir string) ([]string, error) {
+	names, err := f.FS.List(dir)
+	for name := range f.tables {
+		names = append(names, name)
+	}
+	return names, err
+}

@@ -1,0 +1,351 @@
+// Package store keeps one ledger's log in Pebble: the events' exact bytes, the
+// hashes of the RFC 6962 tree over them, sealed payloads and wrapped data keys,
+// and a projection snapshot that may be lost without harm. It is the only
+// importer of Pebble.
+//
+// First call: Init once, then Open (the writer) or OpenReadOnly (verify and
+// export, also beside a running writer).
+//
+// It promises that
+//
+//   - what Commit.Wait has confirmed survives a crash at any byte, and what is
+//     on disk after one is a prefix of what was appended;
+//   - no event, payload or tree hash above the durable position is ever
+//     readable;
+//   - Open compares the log with the anchor, a signed checkpoint outside the
+//     database, before it writes a byte, because Pebble by itself opens a log
+//     with a damaged WAL or MANIFEST as if nothing were missing, and then
+//     deletes the files it no longer knows;
+//   - one process at a time writes, whatever path it came by;
+//   - after the first failure of storage every call fails with ErrStopped. There
+//     is no repair in place: the process ends and the next Open reads what is
+//     really there.
+//
+// It trusts its caller for the events themselves (form, seq, prev): it deals in
+// bytes, sequence numbers and leaf hashes.
+//
+// # Keys
+//
+// Numbers are 8 bytes big-endian, so that the log only ever grows at the end
+// of each range; a batch is written in ascending order of its keys.
+//
+//	'e' seq            an event's exact bytes
+//	'h' index          a tree node's 32-byte hash, numbered as in
+//	                   golang.org/x/mod/sumdb/tlog.StoredHashIndex
+//	'k' owner          an owner's wrapped data key, opaque here
+//	'm' name           "format" and "origin", written once by Init
+//	'p' seq            the payload kept beside event seq, opaque here
+//	's' seq chunk(4)   a piece of the projection snapshot taken at seq; the last
+//	                   chunk, 0xffffffff, holds length and SHA-256 of the whole
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+)
+
+// Errors a caller branches on; all come wrapped with what was found.
+var (
+	ErrStopped      = errors.New("store stopped after a storage failure")
+	ErrClosed       = errors.New("store is closed")
+	ErrReadOnly     = errors.New("store is open for reading only")
+	ErrLocked       = errors.New("another process writes this ledger")
+	ErrNotEmpty     = errors.New("directory is not empty")
+	ErrNotFound     = errors.New("not in the durable log")
+	ErrCorrupt      = errors.New("log is damaged")
+	ErrFormat       = errors.New("not a store of this format")
+	ErrNoAnchor     = errors.New("no anchor")
+	ErrBehindAnchor = errors.New("log is behind its anchor")
+	ErrDiverged     = errors.New("log is not the one its anchor signed")
+	ErrReplaced     = errors.New("data directory was replaced or removed")
+	ErrStorageLow   = errors.New("too little free space")
+)
+
+// Options say where and how a store runs. The zero value is the disk, silent.
+type Options struct {
+	FS  vfs.FS       // nil is the operating system's
+	Log *slog.Logger // nil discards; told of storage errors only, never of contents
+
+	memTableBytes uint64 // tests make tables small; 0 is memTableBytes
+}
+
+const (
+	format = "ledgerd/1"
+
+	memTableBytes = 32 << 20 // a WAL is copied into memory when the log is looked at
+
+	openFreeMin = 32 << 20 // opening flushes the WAL, and Pebble spins for ever on a full disk
+
+	closePatience = 5 * time.Second // a stopped Pebble may never close
+)
+
+func (o Options) fs() vfs.FS {
+	if o.FS == nil {
+		return vfs.Default
+	}
+	return o.FS
+}
+
+// pebble returns Pebble's options for fs, reporting to f. A writer's background
+// errors stop it: Pebble itself would retry them for ever.
+func (o Options) pebble(fs vfs.FS, f *fault, readOnly bool) *pebble.Options {
+	p := &pebble.Options{
+		FS:                 fs,
+		Logger:             f,
+		ReadOnly:           readOnly,
+		ErrorIfNotExists:   true,
+		FormatMajorVersion: pebble.FormatNewest,
+		MemTableSize:       memTableBytes,
+		EventListener: &pebble.EventListener{
+			BackgroundError: func(err error) { f.set(fmt.Errorf("background work: %w", err)) },
+			DataCorruption: func(i pebble.DataCorruptionInfo) {
+				f.set(fmt.Errorf("%w: %s: %w", ErrCorrupt, i.Path, i.Details))
+			},
+		},
+	}
+	if o.memTableBytes != 0 {
+		p.MemTableSize = o.memTableBytes
+	}
+	if readOnly { // a reader hears of damage from the read itself, and may read on elsewhere
+		p.EventListener.BackgroundError = func(err error) { f.Errorf("background work: %v", err) }
+		p.EventListener.DataCorruption = func(i pebble.DataCorruptionInfo) { f.Errorf("damage in %s", i.Path) }
+	}
+	return p
+}
+
+// Store is an open log. Reading methods may be used by any number of
+// goroutines; Append and Wait too, though a ledger has one writer.
+type Store struct {
+	dir    string // the data directory, absolute on disk
+	fs     vfs.FS
+	db     *pebble.DB
+	origin string
+	fault  *fault
+
+	lock   *dirLock     // a writer's, nil in memory
+	pebble *pebble.Lock // a writer's
+	frozen *frozenFS    // a reader's
+
+	head atomic.Pointer[head] // the durable end; only Wait moves it
+
+	appendMu sync.Mutex
+	edge     edge // the tree's right edge after the last append
+	leaf     events.Hash
+	last     *Commit // the last append
+	buf      []byte
+
+	waitMu sync.Mutex // Waits run one after another
+
+	useMu  sync.Mutex
+	closed bool
+	uses   sync.WaitGroup // calls under way, for Close
+}
+
+// head is a position in the log: how many events, and the last one's leaf hash.
+type head struct {
+	size uint64
+	leaf events.Hash
+}
+
+// fault remembers the first error after which a store cannot be trusted. It is
+// also Pebble's logger, whose Fatalf must not end the process from inside a
+// library; Pebble's own error returns carry on from there.
+type fault struct {
+	log     *slog.Logger
+	mu      sync.Mutex
+	cause   error
+	stopped chan struct{}
+}
+
+func newFault(log *slog.Logger) *fault {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &fault{log: log, stopped: make(chan struct{})}
+}
+
+// set stops the store because of err and returns the error callers get.
+func (f *fault) set(err error) error {
+	f.mu.Lock()
+	if f.cause == nil {
+		f.cause = err
+		close(f.stopped)
+		f.log.Error("store stopped", "error", err)
+	}
+	f.mu.Unlock()
+	return f.err()
+}
+
+// err returns nil, or ErrStopped with the failure that stopped the store.
+func (f *fault) err() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.cause == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrStopped, f.cause)
+}
+
+func (f *fault) Infof(string, ...any) {}
+func (f *fault) Errorf(format string, args ...any) {
+	f.log.Error("pebble", "message", fmt.Sprintf(format, args...))
+}
+func (f *fault) Fatalf(format string, args ...any) { f.set(fmt.Errorf("pebble: "+format, args...)) }
+
+// enter admits a call, which must leave; it refuses on a closed or stopped store.
+func (s *Store) enter() error {
+	s.useMu.Lock()
+	defer s.useMu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	if err := s.Err(); err != nil {
+		return err
+	}
+	s.uses.Add(1)
+	return nil
+}
+
+func (s *Store) leave() { s.uses.Done() }
+
+// Err returns nil, or ErrStopped with the failure that stopped the store.
+func (s *Store) Err() error { return s.fault.err() }
+
+// Stopped is closed when the store fails. The owner of the process must end it
+// then: an Append may be stuck in Pebble and never return.
+func (s *Store) Stopped() <-chan struct{} { return s.fault.stopped }
+
+// Origin is the log's name, as Init was given it.
+func (s *Store) Origin() string { return s.origin }
+
+// Head returns the durable log's size and its last event's leaf hash.
+func (s *Store) Head() (size uint64, leaf events.Hash) {
+	h := s.head.Load()
+	return h.size, h.leaf
+}
+
+// Durable is the highest seq whose sync has returned, 0 in an empty log.
+func (s *Store) Durable() uint64 { return s.head.Load().size }
+
+// Free returns the bytes still free for this process on the log's file system.
+func (s *Store) Free() (uint64, error) {
+	if err := s.enter(); err != nil {
+		return 0, err
+	}
+	defer s.leave()
+	u, err := s.fs.GetDiskUsage(s.dir)
+	if err != nil {
+		return 0, fmt.Errorf("free space of %s: %w", s.dir, err)
+	}
+	return u.AvailBytes, nil
+}
+
+// Check stops the store when the directory at its path is no longer the one it
+// locked: somebody moved, removed or replaced it, and what is written now would
+// be lost. Wait checks by itself; an idle writer calls this once a second.
+func (s *Store) Check() error {
+	if err := s.Err(); err != nil {
+		return err
+	}
+	if err := s.lock.check(); err != nil {
+		return s.fault.set(err)
+	}
+	return nil
+}
+
+// Checkpoint writes a consistent copy of the log to dir, which must hold none
+// yet and then opens like any data directory; keys and anchor are the caller's
+// to add. It is the only way to copy a live log.
+func (s *Store) Checkpoint(dir string) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	if s.frozen != nil {
+		return ErrReadOnly
+	}
+	if err := s.fs.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("back up to %s: %w", dir, err)
+	}
+	if err := s.db.Checkpoint(dbDir(s.fs, dir), pebble.WithFlushedWAL()); err != nil {
+		return fmt.Errorf("back up to %s: %w", dir, err)
+	}
+	return s.Err()
+}
+
+// Close waits for calls under way and closes the store. What was appended but
+// not waited for may or may not be found at the next Open. A stopped store may
+// be beyond closing; its lock is then held until the process ends.
+func (s *Store) Close() error {
+	s.useMu.Lock()
+	closed := s.closed
+	s.closed = true
+	s.useMu.Unlock()
+	if closed {
+		return ErrClosed
+	}
+	done := make(chan error, 1)
+	go func() {
+		s.uses.Wait()
+		done <- s.shut()
+	}()
+	if s.Err() == nil {
+		return <-done
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(closePatience):
+		return fmt.Errorf("close: %w", s.Err())
+	}
+}
+
+func (s *Store) shut() (err error) {
+	defer func() {
+		if r := recover(); r != nil { // Pebble panics when a stopped log will not close
+			err = fmt.Errorf("close: %v", r)
+		}
+	}()
+	err = s.db.Close()
+	if s.pebble != nil {
+		err = errors.Join(err, s.pebble.Close())
+	}
+	if s.frozen != nil {
+		s.frozen.close()
+	}
+	return errors.Join(err, s.lock.release())
+}
+
+// The key ranges; see the package comment.
+const (
+	eventKeys    = 'e'
+	hashKeys     = 'h'
+	dataKeys     = 'k'
+	metaKeys     = 'm'
+	payloadKeys  = 'p'
+	snapshotKeys = 's'
+)
+
+func numKey(prefix byte, n uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{prefix}, n)
+}
+
+func nameKey(prefix byte, name string) []byte { return append([]byte{prefix}, name...) }
+
+// keyNum reads the number of a key made by numKey.
+func keyNum(key []byte) (uint64, error) {
+	if len(key) != 9 {
+		return 0, fmt.Errorf("%w: key %x of %d bytes, want 9", ErrCorrupt, key, len(key))
+	}
+	return binary.BigEndian.Uint64(key[1:]), nil
+}

@@ -1,0 +1,192 @@
+package wire
+
+import (
+	"strconv"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/reason"
+)
+
+// Schema ids, the member "type" of what ledgerd sends.
+const (
+	DecisionType = "io.ledgerd.decision.v1"
+	ErrorType    = "io.ledgerd.error.v1"
+)
+
+// Record is a memory record as a reply shows it.
+type Record struct {
+	Namespace, Key string
+	Value          []byte // canonical JSON; nil where a reply carries none
+	Owner          string
+	Visibility     string
+	Class          string
+	Revision       uint64
+	Contributors   []string
+}
+
+// Step is one SOP step's decision as a reply shows it.
+type Step struct {
+	StepID, Action string
+	Reason         reason.Code
+}
+
+// Document is one document of an apply and what became of it.
+type Document struct{ Kind, ID, Result string }
+
+// Reply is the answer to a proposal or control request. Everything but the
+// value, faults and documents is in the log.
+type Reply struct {
+	Decision  *events.Decision
+	Seq       uint64 // with EventID and Hash the receipt
+	EventID   string
+	Hash      events.Hash
+	Record    *Record
+	Steps     []Step
+	Faults    []string
+	Documents []Document
+}
+
+// Encode is the reply's JSON: what may be told, and no more.
+func (r *Reply) Encode() []byte {
+	d := r.Decision
+	told := reason.Told(reason.Code(d.Reason))
+	w := &writer{buf: make([]byte, 0, 512)}
+	w.str("type", DecisionType)
+	w.boolean("allowed", d.Allowed)
+	w.str("reason_code", string(told))
+	w.str("message", told.Text())
+	w.str("subject", d.Subject)
+	w.str("operation", d.Operation)
+	w.str("resource", d.Resource)
+	w.str("policy_version", d.PolicyVersion)
+	w.uint("seq", r.Seq)
+	w.str("event_id", r.EventID)
+	w.str("hash", r.Hash.String())
+	w.optStr("operation_id", d.OperationID)
+	if told == reason.Code(d.Reason) {
+		w.optStr("owner", d.Owner)
+		w.optStr("rule", d.Rule)
+		w.optStrs("failed", append(append([]string(nil), d.Failed...), r.Faults...))
+	}
+	if r.Record != nil {
+		r.Record.encode(w)
+	}
+	if len(r.Steps) > 0 {
+		w.key("decisions")
+		w.buf = append(w.buf, '[')
+		for i, s := range r.Steps {
+			if i > 0 {
+				w.buf = append(w.buf, ',')
+			}
+			w.open()
+			w.str("step_id", s.StepID)
+			w.str("action", s.Action)
+			w.boolean("allowed", s.Reason.Allowed())
+			w.str("reason_code", string(s.Reason))
+			w.shut()
+		}
+		w.buf = append(w.buf, ']')
+	}
+	if len(r.Documents) > 0 {
+		w.key("documents")
+		w.buf = append(w.buf, '[')
+		for i, doc := range r.Documents {
+			if i > 0 {
+				w.buf = append(w.buf, ',')
+			}
+			w.open()
+			w.str("kind", doc.Kind)
+			w.str("id", doc.ID)
+			w.str("result", doc.Result)
+			w.shut()
+		}
+		w.buf = append(w.buf, ']')
+	}
+	return w.end()
+}
+
+func (r *Record) encode(w *writer) {
+	w.key("record")
+	w.open()
+	w.str("namespace", r.Namespace)
+	w.str("key", r.Key)
+	if r.Value != nil {
+		w.key("value")
+		w.buf = append(w.buf, r.Value...)
+	}
+	w.str("owner_agent_id", r.Owner)
+	w.str("visibility", r.Visibility)
+	w.str("mutable_by", "owner")
+	w.str("class", r.Class)
+	w.uint("revision", r.Revision)
+	w.optStrs("contributors", r.Contributors)
+	w.shut()
+}
+
+// Error is the answer to a query or report that is refused, and to a request
+// refused at the door.
+func Error(code reason.Code) []byte {
+	w := &writer{}
+	w.str("type", ErrorType)
+	w.str("reason_code", string(code))
+	w.str("message", code.Text())
+	return w.end()
+}
+
+// writer appends one JSON object member by member.
+type writer struct {
+	buf  []byte
+	more bool
+}
+
+func (w *writer) open() { w.buf, w.more = append(w.buf, '{'), false }
+func (w *writer) shut() { w.buf, w.more = append(w.buf, '}'), true }
+
+func (w *writer) end() []byte { return append(w.buf, '}') }
+
+func (w *writer) key(name string) {
+	switch {
+	case len(w.buf) == 0:
+		w.buf = append(w.buf, '{')
+	case w.more:
+		w.buf = append(w.buf, ',')
+	}
+	w.more = true
+	w.buf = append(append(append(w.buf, '"'), name...), '"', ':')
+}
+
+func (w *writer) str(name, s string) {
+	w.key(name)
+	w.buf = events.AppendString(w.buf, s)
+}
+
+func (w *writer) optStr(name, s string) {
+	if s != "" {
+		w.str(name, s)
+	}
+}
+
+func (w *writer) optStrs(name string, list []string) {
+	if len(list) == 0 {
+		return
+	}
+	w.key(name)
+	w.buf = append(w.buf, '[')
+	for i, s := range list {
+		if i > 0 {
+			w.buf = append(w.buf, ',')
+		}
+		w.buf = events.AppendString(w.buf, s)
+	}
+	w.buf = append(w.buf, ']')
+}
+
+func (w *writer) uint(name string, n uint64) {
+	w.key(name)
+	w.buf = strconv.AppendUint(w.buf, n, 10)
+}
+
+func (w *writer) boolean(name string, b bool) {
+	w.key(name)
+	w.buf = strconv.AppendBool(w.buf, b)
+}
