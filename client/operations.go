@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/ledgerd/ledgerd/internal/wire"
 )
 
 // Meta may stand in every request. An empty OperationID is replaced by a fresh
@@ -134,108 +136,121 @@ func (c *Client) Register(ctx context.Context, r RegisterRequest) (*Reply, error
 	return c.Propose(ctx, "agent.register", r)
 }
 
-// Capabilities is the answer to the query of that name.
-type Capabilities struct {
-	AgentID   string              `json:"agent_id"`
-	Declared  []string            `json:"declared"`
-	Use       []string            `json:"use"`
-	Effective []string            `json:"effective"`
-	Removed   []RemovedCapability `json:"removed"`
-	Seq       uint64              `json:"seq"` // the state this was true in
-
-	Raw []byte `json:"-"`
-}
-
-// RemovedCapability is one that the agent declares and does not effectively
-// hold, and who takes it away.
-type RemovedCapability struct {
-	Capability string `json:"capability"`
-	By         string `json:"by"`
-}
+// What the queries answer.
+type (
+	Capabilities = wire.Capabilities
+	EventsPage   = wire.Events
+	Agent        = wire.Agent
+	Explanation  = wire.Explanation
+	Proof        = wire.Proof
+)
 
 // Capabilities asks what an agent declares and effectively holds; an empty
 // agent is the sender.
 func (c *Client) Capabilities(ctx context.Context, agent string) (*Capabilities, error) {
-	answer := &Capabilities{}
-	raw, err := c.ask(ctx, "capabilities", named("agent_id", agent), answer)
-	answer.Raw = raw
-	return answer, err
+	return ask[Capabilities](ctx, c, "capabilities", named("agent_id", agent))
 }
 
-// EventsPage is the answer to the query "events".
-type EventsPage struct {
-	Events []string `json:"events"` // each the exact bytes of one event
-	Next   uint64   `json:"next"`   // where the next page begins
-	Head   uint64   `json:"head"`   // the newest event that there is
-}
-
-// EventsQuery selects events from seq From on. Limit 0 leaves the number to the
-// ledger, which gives no more than a reply holds; Category is the first word of
-// an event's type.
+// EventsQuery selects events from seq From on, at most Limit (0: as many as a
+// reply holds). Category is the first word of an event's type.
 type EventsQuery struct {
 	From     uint64 `json:"from"`
-	Limit    uint64 `json:"limit,omitempty"`
+	Limit    uint64 `json:"limit"`
 	Category string `json:"category,omitempty"`
 	Agent    string `json:"agent,omitempty"`
 }
 
-// Events asks for a page of events.
+// Events asks for a page of events: their exact bytes, and the seq where the
+// next page begins. The last page's Next is beyond its Head.
 func (c *Client) Events(ctx context.Context, q EventsQuery) (*EventsPage, error) {
-	page := &EventsPage{}
-	_, err := c.ask(ctx, "events", q, page)
-	return page, err
+	if q.Limit == 0 {
+		q.Limit = 10_000
+	}
+	return ask[EventsPage](ctx, c, "events", q)
 }
 
-// Decision asks for a decision by its seq; the answer is the query's.
-func (c *Client) Decision(ctx context.Context, seq uint64) ([]byte, error) {
-	return c.Query(ctx, "decision", map[string]uint64{"seq": seq})
+// Decision asks for a decision by its seq, as a reply: with the reason of the
+// log for those who may see it.
+func (c *Client) Decision(ctx context.Context, seq uint64) (*Reply, error) {
+	return c.recorded(ctx, map[string]uint64{"seq": seq})
 }
 
-// DecisionOf asks for the decision on one of the sender's operation ids.
-func (c *Client) DecisionOf(ctx context.Context, operationID string) ([]byte, error) {
-	return c.Query(ctx, "decision", named("operation_id", operationID))
+// DecisionOf asks for the decision on an operation id of an agent; an empty
+// agent is the sender.
+func (c *Client) DecisionOf(ctx context.Context, agent, operationID string) (*Reply, error) {
+	args := named("agent_id", agent)
+	args["operation_id"] = operationID
+	return c.recorded(ctx, args)
 }
 
-// Agents asks for the tree of agents, or the part of it under root.
-func (c *Client) Agents(ctx context.Context, root string) ([]byte, error) {
-	return c.Query(ctx, "agents", named("root", root))
+func (c *Client) recorded(ctx context.Context, args any) (*Reply, error) {
+	raw, err := c.Query(ctx, "decision", args)
+	if err != nil {
+		return nil, err
+	}
+	return parseReply(raw)
+}
+
+// Agents asks for all agents, or root and all below it, sorted by id, and the
+// seq of the state (of its first part, where there are many).
+func (c *Client) Agents(ctx context.Context, root string) (agents []Agent, seq uint64, err error) {
+	args := named("root", root)
+	for {
+		page, err := ask[wire.Agents](ctx, c, "agents", args)
+		if err != nil {
+			return nil, 0, err
+		}
+		if seq == 0 {
+			seq = page.Seq
+		}
+		agents = append(agents, page.Agents...)
+		if page.Next == "" || len(page.Agents) == 0 {
+			return agents, seq, nil
+		}
+		args["after"] = page.Next
+	}
 }
 
 // Explain asks how an operation of an agent (empty: of the sender) would be
 // judged now, guard by guard, without proposing it. request is its request.
-func (c *Client) Explain(ctx context.Context, agent, operation string, request any) ([]byte, error) {
+func (c *Client) Explain(ctx context.Context, agent, operation string, request any) (*Explanation, error) {
 	args := struct {
 		Agent     string `json:"agent_id,omitempty"`
 		Operation string `json:"operation"`
 		Request   any    `json:"request"`
 	}{agent, operation, request}
-	return c.Query(ctx, "explain", args)
+	return ask[Explanation](ctx, c, "explain", args)
 }
 
 // ExplainSeq asks how the decision with this seq came about.
-func (c *Client) ExplainSeq(ctx context.Context, seq uint64) ([]byte, error) {
-	return c.Query(ctx, "explain", map[string]uint64{"seq": seq})
+func (c *Client) ExplainSeq(ctx context.Context, seq uint64) (*Explanation, error) {
+	return ask[Explanation](ctx, c, "explain", map[string]uint64{"seq": seq})
 }
 
-// Checkpoint asks for the newest signed checkpoint.
-func (c *Client) Checkpoint(ctx context.Context) ([]byte, error) {
-	return c.Query(ctx, "checkpoint", nil)
+// Checkpoint asks for the newest signed checkpoint, a C2SP signed note.
+func (c *Client) Checkpoint(ctx context.Context) (string, error) {
+	answer, err := ask[wire.Checkpoint](ctx, c, "checkpoint", struct{}{})
+	if err != nil {
+		return "", err
+	}
+	return answer.Checkpoint, nil
 }
 
 // Proof asks for the inclusion proof of one event.
-func (c *Client) Proof(ctx context.Context, seq uint64) ([]byte, error) {
-	return c.Query(ctx, "proof", map[string]uint64{"seq": seq})
+func (c *Client) Proof(ctx context.Context, seq uint64) (*Proof, error) {
+	return ask[Proof](ctx, c, "proof", map[string]uint64{"seq": seq})
 }
 
-func (c *Client) ask(ctx context.Context, what string, args, answer any) ([]byte, error) {
+func ask[Answer any](ctx context.Context, c *Client, what string, args any) (*Answer, error) {
 	raw, err := c.Query(ctx, what, args)
 	if err != nil {
 		return nil, err
 	}
+	answer := new(Answer)
 	if err := json.Unmarshal(raw, answer); err != nil {
 		return nil, fmt.Errorf("query %s: %w: %w", what, ErrBadReply, err)
 	}
-	return raw, nil
+	return answer, nil
 }
 
 // named is an argument that is left out where it is empty.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -31,6 +32,14 @@ func build() string {
 		}
 	}
 	return name
+}
+
+// semver is the version that the micro service shows, which must be semantic.
+func semver() string {
+	if info, ok := debug.ReadBuildInfo(); ok && strings.HasPrefix(info.Main.Version, "v") {
+		return strings.TrimPrefix(info.Main.Version, "v")
+	}
+	return "0.0.0-devel"
 }
 
 func (a *app) versionCommand() *cobra.Command {

@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ledgerd/ledgerd/client"
 	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/policy"
+	"github.com/ledgerd/ledgerd/internal/wire"
 )
 
 // meta is what the global flags say about every request.
@@ -92,16 +96,32 @@ func (a *app) agentList() *cobra.Command {
 		Example: `  ledgerd agent list --as admin --creds data/keys/admin.nk`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				raw, err := c.Agents(ctx, root)
+				agents, seq, err := c.Agents(ctx, root)
 				if err != nil {
 					return err
 				}
-				return a.showAnswer(raw)
+				return a.showAgents(agents, seq)
 			})
 		},
 	}
 	cmd.Flags().StringVar(&root, "root", "", "only this agent and all below it")
 	return cmd
+}
+
+func (a *app) showAgents(agents []client.Agent, seq uint64) error {
+	return a.showStruct(wire.Agents{Agents: append([]client.Agent{}, agents...), Seq: seq}, func() {
+		w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+		defer w.Flush()
+		fmt.Fprintln(w, "AGENT\tPARENT\tEFFECTIVE\tDECLARED ONLY")
+		for _, agent := range agents {
+			name := agent.AgentID
+			if agent.Revoked {
+				name += " (revoked)"
+			}
+			missing := policy.NewSet(agent.Capabilities...).Minus(policy.NewSet(agent.Effective...))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", clean(name), clean(agent.ParentID), clean(strings.Join(agent.Effective, " ")), clean(strings.Join(missing, " ")))
+		}
+	})
 }
 
 // control sends a control request of named texts.

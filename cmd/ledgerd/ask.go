@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -92,11 +94,14 @@ arguments. The exit code is that of the reason.`,
 			}
 			operation, request := asked(args[1], json.RawMessage(arguments))
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				raw, err := c.Explain(ctx, args[0], operation, request)
+				e, err := c.Explain(ctx, args[0], operation, request)
 				if err != nil {
 					return err
 				}
-				return a.showVerdict(raw)
+				if err := a.showExplanation(e); err != nil || e.Allowed {
+					return err
+				}
+				return denial(e.ReasonCode)
 			})
 		},
 	}
@@ -113,22 +118,27 @@ func asked(name string, arguments json.RawMessage) (operation string, request an
 	return "action.authorize", client.AuthorizeRequest{Action: name, Arguments: arguments}
 }
 
-// showVerdict shows an explanation; its exit code is that of the reason.
-func (a *app) showVerdict(raw []byte) error {
-	var verdict struct {
-		Allowed    bool          `json:"allowed"`
-		ReasonCode client.Reason `json:"reason_code"`
-	}
-	if err := json.Unmarshal(raw, &verdict); err != nil {
-		return fmt.Errorf("read the explanation: %w", err)
-	}
-	if err := a.showAnswer(raw); err != nil {
-		return err
-	}
-	if info, _ := client.ReasonOf(verdict.ReasonCode); !verdict.Allowed {
-		return &exitError{code: max(info.Exit, exitInternal)}
-	}
-	return nil
+// showExplanation shows every guard in the order it was tried.
+func (a *app) showExplanation(e *client.Explanation) error {
+	return a.showStruct(e, func() {
+		w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+		defer w.Flush()
+		fmt.Fprintf(w, "%s\t%s %s %s\n", verdict(e.Allowed), clean(e.Subject), clean(e.Operation), clean(e.Resource))
+		fmt.Fprintf(w, "reason\t%s: %s\n", clean(string(e.ReasonCode)), clean(e.Message))
+		row(w, "owner", e.Owner)
+		for _, r := range e.Removed {
+			fmt.Fprintf(w, "removed\t%s, by %s\n", clean(r.Capability), clean(r.By))
+		}
+		row(w, "lineage", strings.Join(e.Lineage, " < "))
+		row(w, "policy", e.PolicyVersion)
+		for _, g := range e.Guards {
+			fmt.Fprintf(w, "guard\t%s: %s %s\n", clean(g.Guard), clean(g.Result), clean(string(g.ReasonCode)))
+		}
+		for _, d := range e.Decisions {
+			fmt.Fprintf(w, "step\t%s  %s  %s\n", clean(d.StepID), clean(d.Action), clean(string(d.ReasonCode)))
+		}
+		fmt.Fprintf(w, "seq\t%d\n", e.Seq)
+	})
 }
 
 func (a *app) explainCommand() *cobra.Command {
@@ -142,11 +152,11 @@ func (a *app) explainCommand() *cobra.Command {
 				return usagef("which decision? give --seq N; \"ledgerd decisions\" lists them")
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				raw, err := c.ExplainSeq(ctx, seq)
+				e, err := c.ExplainSeq(ctx, seq)
 				if err != nil {
 					return err
 				}
-				return a.showAnswer(raw)
+				return a.showExplanation(e)
 			})
 		},
 	}

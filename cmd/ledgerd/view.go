@@ -11,7 +11,6 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/ledgerd/ledgerd/client"
-	"github.com/ledgerd/ledgerd/internal/events"
 )
 
 // clean makes text that came from outside harmless on a terminal and in a line
@@ -38,10 +37,16 @@ func (a *app) showReply(r *client.Reply) error {
 	if err := a.show(r.Raw, func() { a.replyTable(r) }); err != nil {
 		return err
 	}
-	if info, _ := client.ReasonOf(r.ReasonCode); !r.Allowed {
-		return &exitError{code: max(info.Exit, exitInternal)}
+	if !r.Allowed {
+		return denial(r.ReasonCode)
 	}
 	return nil
+}
+
+// denial ends the command with the exit code of a reason, everything being said.
+func denial(code client.Reason) error {
+	info, _ := client.ReasonOf(code)
+	return &exitError{code: max(info.Exit, exitInternal)}
 }
 
 // show prints JSON from the ledger: as it came, as YAML, or by table.
@@ -67,13 +72,9 @@ func (a *app) showYAML(raw []byte) error {
 }
 
 func (a *app) replyTable(r *client.Reply) {
-	verdict := "DENIED"
-	if r.Allowed {
-		verdict = "allowed"
-	}
 	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
 	defer w.Flush()
-	fmt.Fprintf(w, "%s\t%s %s\n", verdict, clean(r.Operation), clean(r.Resource))
+	fmt.Fprintf(w, "%s\t%s %s\n", verdict(r.Allowed), clean(r.Operation), clean(r.Resource))
 	fmt.Fprintf(w, "reason\t%s: %s\n", clean(string(r.ReasonCode)), r.ReasonCode.Text())
 	row(w, "owner", r.Owner)
 	row(w, "rule", r.Rule)
@@ -102,85 +103,6 @@ func row(w *tabwriter.Writer, name, value string) {
 	if value != "" {
 		fmt.Fprintf(w, "%s\t%s\n", name, clean(value))
 	}
-}
-
-// showAnswer prints the answer to a query.
-func (a *app) showAnswer(raw []byte) error {
-	v, err := events.ParseJSON(raw)
-	if err != nil {
-		return fmt.Errorf("the answer is not JSON: %w", err)
-	}
-	return a.show(raw, func() { a.valueTable(v) })
-}
-
-// valueTable prints any object: a line for each simple member, a table for each
-// list of objects.
-func (a *app) valueTable(v events.Value) {
-	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
-	defer w.Flush()
-	for _, m := range v.Members {
-		if m.Name == "type" || m.Value.Kind == events.Array {
-			continue
-		}
-		row(w, clean(m.Name), cell(m.Value))
-	}
-	for _, m := range v.Members {
-		if m.Value.Kind != events.Array || len(m.Value.Elements) == 0 {
-			continue
-		}
-		if m.Value.Elements[0].Kind != events.Object {
-			row(w, clean(m.Name), cell(m.Value))
-			continue
-		}
-		w.Flush()
-		fmt.Fprintf(a.stdout, "%s\n", clean(m.Name))
-		rows(w, m.Value.Elements)
-		w.Flush()
-	}
-}
-
-// rows prints objects as a table whose columns are the members of any of them,
-// in the order of their first appearance.
-func rows(w *tabwriter.Writer, objects []events.Value) {
-	var columns []string
-	seen := map[string]bool{}
-	for _, o := range objects {
-		for _, m := range o.Members {
-			if !seen[m.Name] {
-				seen[m.Name] = true
-				columns = append(columns, m.Name)
-			}
-		}
-	}
-	for _, c := range columns {
-		fmt.Fprintf(w, "  %s", strings.ToUpper(clean(c)))
-		fmt.Fprint(w, "\t")
-	}
-	fmt.Fprintln(w)
-	for _, o := range objects {
-		for _, c := range columns {
-			v, _ := o.Get(c)
-			fmt.Fprintf(w, "  %s\t", clean(cell(v)))
-		}
-		fmt.Fprintln(w)
-	}
-}
-
-// cell is a value on one line, not yet cleaned.
-func cell(v events.Value) string {
-	switch v.Kind {
-	case events.Invalid, events.Null:
-		return ""
-	case events.String, events.Number:
-		return v.Text
-	case events.Array:
-		parts := make([]string, len(v.Elements))
-		for i, e := range v.Elements {
-			parts[i] = cell(e)
-		}
-		return strings.Join(parts, " ")
-	}
-	return string(v.AppendCanonical(nil))
 }
 
 // showList prints items that are JSON each: one a line for jsonl, in one array

@@ -71,8 +71,10 @@ func (l *Ledger) answer(j *job) {
 		return
 	}
 	if j.proposal == nil {
-		if j.render != nil {
-			j.finish(Answer{Reply: j.render()})
+		select {
+		case l.renders <- j:
+		default:
+			j.finish(Answer{Reply: wire.Error(reason.Overloaded), Reason: reason.Overloaded})
 		}
 		return
 	}
@@ -83,6 +85,14 @@ func (l *Ledger) answer(j *job) {
 		return
 	}
 	j.finish(Answer{Reply: r.Encode(), Reason: reason.Told(reason.Code(r.Decision.Reason))})
+}
+
+// render finishes queries apart from the proposals' answers: a proof or a page
+// of events takes its time.
+func (l *Ledger) render() {
+	for j := range l.renders {
+		j.finish(Answer{Reply: j.render()})
+	}
 }
 
 func (l *Ledger) reply(j *job) (*wire.Reply, error) {

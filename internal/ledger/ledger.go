@@ -35,6 +35,8 @@ const (
 	inFlightMax     = 4       // batches syncing while the next is decided
 	queueDefault    = 4096    // proposals waiting
 	controlQueueMax = 256
+	renderQueueMax  = 1024 // queries answered from the durable log
+	renderers       = 2
 )
 
 // Answer is what a caller gets, once. Reply is the whole JSON; Reason what it
@@ -79,6 +81,7 @@ type Ledger struct {
 	proposals chan *job
 	controls  chan *job
 	pipeline  chan *batch
+	renders   chan *job     // queries to finish
 	poke      chan struct{} // something new is durable
 	closing   chan struct{}
 	closeOnce sync.Once
@@ -123,8 +126,8 @@ func (l *Ledger) Submit(p *Proposal, answer func(Answer)) reason.Code {
 
 // Ask runs look in the writer's goroutine, on the state that includes every
 // proposal submitted before; what it returns is called, and the bytes handed
-// to answer, once all that is durable. look must be quick and must not keep
-// the state.
+// to answer, once all that is durable, in a goroutine that answers queries
+// only. look must be quick and must not keep the state.
 func (l *Ledger) Ask(look func(*projection.State) func() []byte, answer func(Answer)) reason.Code {
 	return l.enqueue(l.controls, &job{query: look, answer: answer})
 }
@@ -171,10 +174,14 @@ func (l *Ledger) Run(ctx context.Context) error {
 	for _, follow := range []func(context.Context){l.checkpoints, l.watchStorage} {
 		followers.Go(func() { follow(background) })
 	}
+	for range renderers {
+		followers.Go(l.render)
+	}
 	l.write(ctx)
 	l.closeOnce.Do(func() { close(l.closing) })
 	close(l.pipeline)
 	<-answered
+	close(l.renders)
 	stop()
 	followers.Wait()
 	l.refuseRest()

@@ -109,6 +109,7 @@ func load(o Options, st *store.Store, keys *keys) (*Ledger, error) {
 		proposals: make(chan *job, o.QueueMax),
 		controls:  make(chan *job, controlQueueMax),
 		pipeline:  make(chan *batch, inFlightMax),
+		renders:   make(chan *job, renderQueueMax),
 		poke:      make(chan struct{}, 1),
 		closing:   make(chan struct{}),
 		stopped:   make(chan struct{}),

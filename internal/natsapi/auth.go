@@ -20,6 +20,7 @@ type door struct {
 	denied func(Denied)
 	fault  func(msg string, args ...any) // tells of what only a bug of ours can cause
 	own    map[string]Part               // ledgerd's own public keys
+	rights map[Part]Rights               // and what each part may do
 
 	// Set before the server starts.
 	server   *server.Server
@@ -61,7 +62,7 @@ func (d *door) Check(ca server.ClientAuthentication) bool {
 	var rights Rights
 	if c.part != "" {
 		d.settle(c, "")
-		rights = ownRights(d.ledger)[c.part]
+		rights = d.rights[c.part]
 	} else if who, ok := d.identify(c); ok {
 		rights = Permissions(d.ledger, who)
 	}

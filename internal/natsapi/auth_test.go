@@ -40,34 +40,34 @@ func TestR10_R76_OnlyASignedNonceOpens(t *testing.T) {
 
 	for _, c := range []struct {
 		name  string
-		hello func(w *wire)
+		hello func(w *raw)
 		id    string // it is recorded under; "-" for let in
 	}{
-		{"right", func(w *wire) { w.hello(public(t, bot), w.sign(bot), "") }, "-"},
-		{"right, padded base64", func(w *wire) {
+		{"right", func(w *raw) { w.hello(public(t, bot), w.sign(bot), "") }, "-"},
+		{"right, padded base64", func(w *raw) {
 			raw, err := bot.Sign([]byte(w.info.Nonce))
 			if err != nil {
 				t.Fatal(err)
 			}
 			w.hello(public(t, bot), base64.StdEncoding.EncodeToString(raw), "")
 		}, "-"},
-		{"nothing", func(w *wire) { w.send("CONNECT {}\r\n") }, ""},
-		{"user and password", func(w *wire) { w.send(`CONNECT {"user":"bot","pass":"bot"}` + "\r\n") }, ""},
-		{"token", func(w *wire) { w.send(`CONNECT {"auth_token":"bot"}` + "\r\n") }, ""},
-		{"unknown key", func(w *wire) { w.hello(public(t, stranger), w.sign(stranger), "") }, ""},
-		{"account key", func(w *wire) { w.hello(public(t, account), w.sign(account), "") }, ""},
-		{"no signature", func(w *wire) { w.hello(public(t, bot), "", "") }, "bot"},
-		{"no base64", func(w *wire) { w.hello(public(t, bot), "!!", "") }, "bot"},
-		{"another's signature", func(w *wire) { w.hello(public(t, bot), w.sign(stranger), "") }, "bot"},
-		{"replayed signature", func(w *wire) { w.hello(public(t, bot), replayed, "") }, "bot"},
-		{"revoked", func(w *wire) { w.hello(public(t, gone), w.sign(gone), "") }, "gone"},
-		{"unknown role", func(w *wire) { w.hello(public(t, odd), w.sign(odd), "") }, "odd"},
-		{"choosing an account", func(w *wire) { w.hello(public(t, bot), w.sign(bot), `,"account":"LOG"`) }, "bot"},
-		{"a part's key from outside", func(w *wire) {
+		{"nothing", func(w *raw) { w.send("CONNECT {}\r\n") }, ""},
+		{"user and password", func(w *raw) { w.send(`CONNECT {"user":"bot","pass":"bot"}` + "\r\n") }, ""},
+		{"token", func(w *raw) { w.send(`CONNECT {"auth_token":"bot"}` + "\r\n") }, ""},
+		{"unknown key", func(w *raw) { w.hello(public(t, stranger), w.sign(stranger), "") }, ""},
+		{"account key", func(w *raw) { w.hello(public(t, account), w.sign(account), "") }, ""},
+		{"no signature", func(w *raw) { w.hello(public(t, bot), "", "") }, "bot"},
+		{"no base64", func(w *raw) { w.hello(public(t, bot), "!!", "") }, "bot"},
+		{"another's signature", func(w *raw) { w.hello(public(t, bot), w.sign(stranger), "") }, "bot"},
+		{"replayed signature", func(w *raw) { w.hello(public(t, bot), replayed, "") }, "bot"},
+		{"revoked", func(w *raw) { w.hello(public(t, gone), w.sign(gone), "") }, "gone"},
+		{"unknown role", func(w *raw) { w.hello(public(t, odd), w.sign(odd), "") }, "odd"},
+		{"choosing an account", func(w *raw) { w.hello(public(t, bot), w.sign(bot), `,"account":"LOG"`) }, "bot"},
+		{"a part's key from outside", func(w *raw) {
 			key := b.keys[FeedWriter]
 			w.hello(public(t, key), w.sign(key), "")
 		}, ""},
-		{"lower-case key", func(w *wire) { w.hello(strings.ToLower(public(t, bot)), w.sign(bot), "") }, ""},
+		{"lower-case key", func(w *raw) { w.hello(strings.ToLower(public(t, bot)), w.sign(bot), "") }, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := dial(t, b.URL())
@@ -95,11 +95,6 @@ func TestR10_NoSecondIdentity(t *testing.T) {
 	b := startBench(t)
 	b.reg.add(t, Identity{ID: "bot", Role: RoleAgent})
 	admin := b.reg.add(t, Identity{ID: "admin", Role: RoleAdmin})
-	heard, err := b.own(t, WorkResponder).SubscribeSync("gov.main.>")
-	_ = heard
-	if err != nil {
-		t.Fatal(err)
-	}
 	sub, err := b.own(t, WorkResponder).SubscribeSync("gov.main.propose.>")
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +134,7 @@ func TestR13_RevocationCutsLiveConnections(t *testing.T) {
 	if n := b.Disconnect("bot"); n != 3 {
 		t.Errorf("%d connections cut, want 3", n)
 	}
-	for _, w := range []*wire{one, two} {
+	for _, w := range []*raw{one, two} {
 		if errs := w.errors(); !slices.Contains(errs, "EOF") {
 			t.Errorf("still connected: %q", errs)
 		}
@@ -225,7 +220,7 @@ func TestR91_OwnConnections(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &wire{t: t, conn: conn, in: bufio.NewReader(conn)}
+		w := &raw{t: t, conn: conn, in: bufio.NewReader(conn)}
 		w.readInfo()
 		w.hello(public(t, b.keys[part]), w.sign(b.keys[part]), "")
 		if errs := w.errors(); len(errs) > 0 {
@@ -269,8 +264,7 @@ func TestR91_OwnConnections(t *testing.T) {
 func TestR76_ForgedLogText(t *testing.T) {
 	b := startBench(t)
 	b.reg.add(t, Identity{ID: "victim", Role: RoleAgent})
-	victim := b.enter(t, "victim") // its cid is 3 or so; the forger guesses all
-	_ = victim
+	b.enter(t, "victim") // its cid is among those the forger tries
 	key := b.reg.add(t, Identity{ID: "forger", Role: RoleAgent})
 	names := []string{
 		`x" - "WORK/nkey:U" - Subscription Violation - Subject "y`,
@@ -497,11 +491,7 @@ func TestStartErrors(t *testing.T) {
 // A server that lets strangers in does not start.
 func TestStartProbesStrangers(t *testing.T) {
 	b := startBench(t)
-	b.reg.mu.Lock()
-	b.reg.byKey[""] = Identity{ID: "anyone", Role: RoleAdmin}
-	b.reg.mu.Unlock()
 	o := b.options(t)
-	o.StoreDir = t.TempDir()
 	o.Lookup = func(string) (Identity, bool) { return Identity{ID: "anyone", Role: RoleAdmin}, true }
 	s, err := StartServer(o)
 	if err == nil {
@@ -528,7 +518,7 @@ func TestR92_OneListener(t *testing.T) {
 	if a := b.ns.MonitorAddr(); a != nil {
 		t.Errorf("monitoring on %s", a)
 	}
-	if v.ProfPort != 0 || b.ns.ProfilerAddr() != nil {
+	if b.ns.ProfilerAddr() != nil {
 		t.Error("profiling port")
 	}
 	if !v.AuthRequired || v.MaxPayload != 1<<20 {

@@ -31,7 +31,8 @@ type FeedSource struct {
 	// Events calls fn for each event from … to in order, with its exact bytes,
 	// which fn does not keep, and returns fn's error as it is.
 	Events func(from, to uint64, fn func(seq uint64, event []byte) error) error
-	// Meta is the subject and the headers an event is published with.
+	// Meta is the subject and the headers an event is published with; the
+	// Nats-Msg-Id among them is its own.
 	Meta func(seq uint64, event []byte) (subject string, header nats.Header, err error)
 }
 
@@ -186,7 +187,7 @@ func (f *Feed) connect() error {
 	if err != nil {
 		return err
 	}
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithPublishAsyncTimeout(feedTimeout))
 	if err != nil {
 		nc.Close()
 		return fmt.Errorf("jetstream context: %w", err)
@@ -236,31 +237,25 @@ func CheckStream(ctx context.Context, o ServerOptions, f FeedOptions, src FeedSo
 func (f *Feed) look(ctx context.Context, create bool) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, feedTimeout)
 	defer cancel()
-	stream, err := f.js.Stream(ctx, StreamName(f.o.Ledger))
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if !create {
-			return 0, nil
-		}
-		stream, err = f.js.CreateStream(ctx, f.config())
-	}
-	if err != nil {
-		return 0, fmt.Errorf("look at stream %s: %w", StreamName(f.o.Ledger), err)
-	}
-	if err := f.sameConfig(ctx, stream.CachedInfo().Config, create); err != nil {
+	stream, err := f.open(ctx, create)
+	if stream == nil || err != nil {
 		return 0, err
 	}
 	state := stream.CachedInfo().State
 	if durable := f.src.Durable(); state.LastSeq > durable {
 		return 0, fmt.Errorf("%w: the stream ends at %d, the log at %d", ErrDisagrees, state.LastSeq, durable)
 	}
-	// What was added since the last acknowledgement is compared in full; at the
-	// start the tail stands for all, since each event holds the hash of the one before.
-	from := state.LastSeq
-	if p := f.Status().Published; p > 0 && p < from {
-		from = p + 1
+	if state.Msgs == 0 && state.LastSeq > 0 && stream.CachedInfo().Config.MaxAge == 0 {
+		return 0, fmt.Errorf("%w: the stream was emptied", ErrDisagrees)
 	}
-	for seq := max(from, 1); seq <= state.LastSeq; seq++ {
-		if err := f.compare(ctx, stream, seq, state); err != nil {
+	// All that came since the last acknowledgement is compared, and in any case
+	// the last few: behind them, each event holds the hash of the one before.
+	from := state.LastSeq - min(state.LastSeq, feedWindow) + 1
+	if p := f.Status().Published; p > 0 {
+		from = min(from, p+1)
+	}
+	for seq := max(from, state.FirstSeq); seq <= state.LastSeq; seq++ {
+		if err := f.compare(ctx, stream, seq); err != nil {
 			return 0, err
 		}
 	}
@@ -300,25 +295,37 @@ func (f *Feed) config() jetstream.StreamConfig {
 	return c
 }
 
-// sameConfig refuses a stream that is not as config makes it. How much it keeps
-// may differ, and is then adjusted.
-func (f *Feed) sameConfig(ctx context.Context, got jetstream.StreamConfig, adjust bool) error {
+// open finds the stream and refuses one that is not as config makes it, save how
+// much it keeps, which is adjusted. A missing stream is made. Without create
+// nothing is changed, and a missing stream is nil.
+func (f *Feed) open(ctx context.Context, create bool) (jetstream.Stream, error) {
 	want := f.config()
+	stream, err := f.js.Stream(ctx, want.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if !create {
+			return nil, nil
+		}
+		stream, err = f.js.CreateStream(ctx, want)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open stream %s: %w", want.Name, err)
+	}
+	got := stream.CachedInfo().Config
 	got.Metadata = ownMetadata(got.Metadata)
 	if reflect.DeepEqual(got, want) {
-		return nil
+		return stream, nil
 	}
 	got.MaxBytes, got.MaxAge, got.Duplicates = want.MaxBytes, want.MaxAge, want.Duplicates
 	if !reflect.DeepEqual(got, want) {
-		return fmt.Errorf("%w: stream %s was made otherwise: %+v", ErrDisagrees, want.Name, got)
+		return nil, fmt.Errorf("%w: stream %s was made otherwise: %+v", ErrDisagrees, want.Name, got)
 	}
-	if !adjust {
-		return nil
+	if !create {
+		return stream, nil
 	}
-	if _, err := f.js.UpdateStream(ctx, want); err != nil {
-		return fmt.Errorf("adjust the limits of stream %s: %w", want.Name, err)
+	if stream, err = f.js.UpdateStream(ctx, want); err != nil {
+		return nil, fmt.Errorf("adjust the limits of stream %s: %w", want.Name, err)
 	}
-	return nil
+	return stream, nil
 }
 
 func ownMetadata(m map[string]string) map[string]string {
@@ -332,12 +339,16 @@ func ownMetadata(m map[string]string) map[string]string {
 }
 
 // compare makes sure that message seq of the stream is event seq of the log.
-func (f *Feed) compare(ctx context.Context, stream jetstream.Stream, seq uint64, state jetstream.StreamState) error {
+func (f *Feed) compare(ctx context.Context, stream jetstream.Stream, seq uint64) error {
 	msg, err := stream.GetMsg(ctx, seq)
-	if errors.Is(err, jetstream.ErrMsgNotFound) && f.o.MaxAge > 0 && state.Msgs == 0 {
-		return nil // all of it grew too old; the sequence is what is left to go by
-	}
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		info, err := stream.Info(ctx)
+		if err != nil {
+			return fmt.Errorf("look for message %d: %w", seq, err)
+		}
+		if info.State.FirstSeq > seq {
+			return nil // the stream's limits have dropped it meanwhile
+		}
 		return fmt.Errorf("%w: message %d is missing", ErrDisagrees, seq)
 	}
 	if err != nil {
@@ -360,12 +371,15 @@ func (f *Feed) compare(ctx context.Context, stream jetstream.Stream, seq uint64,
 // inflight is a publish without an answer yet.
 type inflight struct {
 	seq uint64
+	id  string // its Nats-Msg-Id
 	ack jetstream.PubAckFuture
 }
 
 // pump publishes the events behind tail, and then those that follow, with at
 // most feedWindow unanswered. It returns at the first that fails; those behind
-// it fail too, since each names the one before.
+// it fail too, since each names the sequence and the id of the one before. (The
+// sequence alone would let the second of two in where another's message took
+// the place of the first.)
 func (f *Feed) pump(ctx context.Context, tail uint64) error {
 	var window []inflight
 	oldest := func() error {
@@ -373,7 +387,7 @@ func (f *Feed) pump(ctx context.Context, tail uint64) error {
 		window = window[1:]
 		return f.await(ctx, p)
 	}
-	next := tail + 1
+	next, before := tail+1, ""
 	for {
 		if to := f.src.Durable(); next <= to {
 			err := f.read(next, min(to, next+feedChunk-1), func(seq uint64, event []byte) error {
@@ -382,12 +396,12 @@ func (f *Feed) pump(ctx context.Context, tail uint64) error {
 						return err
 					}
 				}
-				p, err := f.publish(seq, event)
+				p, err := f.publish(seq, event, before)
 				if err != nil {
 					return err
 				}
 				window = append(window, p)
-				next = seq + 1
+				next, before = seq+1, p.id
 				return nil
 			})
 			if err != nil {
@@ -436,27 +450,31 @@ func (f *Feed) read(from, to uint64, fn func(seq uint64, event []byte) error) er
 	return nil
 }
 
-func (f *Feed) publish(seq uint64, event []byte) (inflight, error) {
+// publish sends event seq, to follow the message with the id before; empty for
+// the one behind a tail that was looked at.
+func (f *Feed) publish(seq uint64, event []byte, before string) (inflight, error) {
 	subject, header, err := f.src.Meta(seq, event)
 	if err != nil {
 		return inflight{}, &sourceError{fmt.Errorf("event %d: %w", seq, err)}
 	}
-	// The client sends the message before it returns, so event is free again.
-	ack, err := f.js.PublishMsgAsync(&nats.Msg{Subject: subject, Header: header, Data: event},
+	opts := []jetstream.PublishOpt{
 		jetstream.WithExpectStream(StreamName(f.o.Ledger)),
-		jetstream.WithExpectLastSequence(seq-1),
+		jetstream.WithExpectLastSequence(seq - 1),
 		jetstream.WithRetryAttempts(0),
-	)
+	}
+	if before != "" {
+		opts = append(opts, jetstream.WithExpectLastMsgID(before))
+	}
+	// The client copies the message before it returns, so event is free again.
+	ack, err := f.js.PublishMsgAsync(&nats.Msg{Subject: subject, Header: header, Data: event}, opts...)
 	if err != nil {
 		return inflight{}, fmt.Errorf("publish event %d: %w", seq, err)
 	}
-	return inflight{seq, ack}, nil
+	return inflight{seq, header.Get(nats.MsgIdHdr), ack}, nil
 }
 
 // await waits for the answer to p and checks it.
 func (f *Feed) await(ctx context.Context, p inflight) error {
-	timeout := time.NewTimer(feedTimeout)
-	defer timeout.Stop()
 	select {
 	case ack := <-p.ack.Ok():
 		if ack.Sequence != p.seq {
@@ -466,8 +484,6 @@ func (f *Feed) await(ctx context.Context, p inflight) error {
 		return nil
 	case err := <-p.ack.Err():
 		return fmt.Errorf("publish event %d: %w", p.seq, err)
-	case <-timeout.C:
-		return fmt.Errorf("publish event %d: no answer in %s", p.seq, feedTimeout)
 	case <-f.lost:
 		return fmt.Errorf("publish event %d: %w", p.seq, nats.ErrConnectionClosed)
 	case <-ctx.Done():

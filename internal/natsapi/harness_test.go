@@ -150,7 +150,7 @@ func shutdown(t testing.TB, s *Server) {
 func (b *bench) client(t testing.TB, id string) *nats.Conn {
 	t.Helper()
 	key := b.reg.keys[id]
-	nc, err := nats.Connect(b.URL(), nats.Nkey(public(t, key), key.Sign), nats.CustomInboxPrefix("_INBOX."+id),
+	nc, err := nats.Connect(b.URL(), nats.Nkey(public(t, key), key.Sign), nats.CustomInboxPrefix("_INBOX."+id), nats.ReconnectWait(10*time.Millisecond),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		t.Fatalf("connect as %s: %v", id, err)
@@ -168,9 +168,9 @@ func (b *bench) own(t testing.TB, p Part) *nats.Conn {
 	return nc
 }
 
-// wire is a client that sends what it is told, byte for byte, as no library
+// raw is a client that sends what it is told, byte for byte, as no library
 // would.
-type wire struct {
+type raw struct {
 	t    testing.TB
 	conn net.Conn
 	in   *bufio.Reader
@@ -181,7 +181,7 @@ type wire struct {
 }
 
 // dial opens a connection and reads the server's greeting.
-func dial(t testing.TB, serverURL string) *wire {
+func dial(t testing.TB, serverURL string) *raw {
 	t.Helper()
 	u, err := url.Parse(serverURL)
 	if err != nil {
@@ -195,7 +195,7 @@ func dial(t testing.TB, serverURL string) *wire {
 	if err := conn.SetDeadline(time.Now().Add(deadline)); err != nil {
 		t.Fatal(err)
 	}
-	w := &wire{t: t, conn: conn, in: bufio.NewReader(conn)}
+	w := &raw{t: t, conn: conn, in: bufio.NewReader(conn)}
 	w.readInfo()
 	if u.Scheme == "tls" {
 		w.conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
@@ -204,7 +204,7 @@ func dial(t testing.TB, serverURL string) *wire {
 	return w
 }
 
-func (w *wire) readInfo() {
+func (w *raw) readInfo() {
 	w.t.Helper()
 	line, err := w.in.ReadString('\n')
 	if err != nil {
@@ -216,12 +216,12 @@ func (w *wire) readInfo() {
 }
 
 // hello presents a key with a signature; extra members go into CONNECT.
-func (w *wire) hello(key, sig string, extra string) {
+func (w *raw) hello(key, sig string, extra string) {
 	w.t.Helper()
 	w.send(`CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true,"protocol":1,"lang":"test","version":"0","nkey":%q,"sig":%q%s}`+"\r\n", key, sig, extra)
 }
 
-func (w *wire) sign(key nkeys.KeyPair) string {
+func (w *raw) sign(key nkeys.KeyPair) string {
 	sig, err := key.Sign([]byte(w.info.Nonce))
 	if err != nil {
 		w.t.Fatal(err)
@@ -229,7 +229,7 @@ func (w *wire) sign(key nkeys.KeyPair) string {
 	return base64.RawURLEncoding.EncodeToString(sig)
 }
 
-func (w *wire) send(format string, args ...any) {
+func (w *raw) send(format string, args ...any) {
 	w.t.Helper()
 	if _, err := fmt.Fprintf(w.conn, format, args...); err != nil {
 		w.t.Logf("send: %v", err)
@@ -238,14 +238,14 @@ func (w *wire) send(format string, args ...any) {
 
 // errors sends a PING and returns the errors the server reported before its
 // answer; the last is "EOF" if it hung up instead. Messages are left out.
-func (w *wire) errors() []string {
+func (w *raw) errors() []string {
 	errs, _ := w.sync()
 	return errs
 }
 
-type wireMsg struct{ subject, reply, data string }
+type rawMsg struct{ subject, reply, data string }
 
-func (w *wire) sync() (errs []string, msgs []wireMsg) {
+func (w *raw) sync() (errs []string, msgs []rawMsg) {
 	w.t.Helper()
 	w.send("PING\r\n")
 	for {
@@ -268,7 +268,7 @@ func (w *wire) sync() (errs []string, msgs []wireMsg) {
 	}
 }
 
-func (w *wire) message(line string) wireMsg {
+func (w *raw) message(line string) rawMsg {
 	w.t.Helper()
 	f := strings.Fields(line)
 	var size int
@@ -279,7 +279,7 @@ func (w *wire) message(line string) wireMsg {
 	if _, err := io.ReadFull(w.in, b); err != nil {
 		w.t.Fatal(err)
 	}
-	m := wireMsg{subject: f[1], data: string(b[:size])}
+	m := rawMsg{subject: f[1], data: string(b[:size])}
 	if fixed := map[string]int{"MSG": 4, "HMSG": 5}[f[0]]; len(f) == fixed+1 {
 		m.reply = f[3]
 	}
@@ -287,7 +287,7 @@ func (w *wire) message(line string) wireMsg {
 }
 
 // enter connects as id and is let in.
-func (b *bench) enter(t testing.TB, id string) *wire {
+func (b *bench) enter(t testing.TB, id string) *raw {
 	t.Helper()
 	key := b.reg.keys[id]
 	w := dial(t, b.URL())

@@ -98,13 +98,13 @@ func StartServer(o ServerOptions) (*Server, error) {
 	}
 	s.door = &door{
 		ledger: o.Ledger, lookup: o.Lookup, denied: o.OnDenied, fault: s.log.Error,
-		own: map[string]Part{}, accounts: map[string]*server.Account{},
+		own: map[string]Part{}, rights: ownRights(o.Ledger), accounts: map[string]*server.Account{},
 		conns: map[uint64]*conn{}, probes: map[string]bool{}, sweepAt: sweepMin,
 	}
 	if s.door.denied == nil {
 		s.door.denied = func(Denied) {}
 	}
-	for part := range ownRights(o.Ledger) {
+	for part := range s.door.rights {
 		if err := s.makeKey(part); err != nil {
 			return nil, err
 		}

@@ -179,13 +179,25 @@ func (d *decoder) distinct(n node) []field {
 			continue
 		}
 		if at, twice := first[f.key.text]; twice {
-			d.faultf(f.key, "key %s stands twice; the first is in line %d", quote(f.key.text), at.line+1)
+			d.faultf(f.key, "key %s stands twice, first %s; keep one", quote(f.key.text), above(f.key.place.line-at.line))
 			continue
 		}
 		first[f.key.text] = f.key.place
 		distinct = append(distinct, f)
 	}
 	return distinct
+}
+
+// above says how far up a line stands, which holds in a document and in the
+// file around it.
+func above(lines int) string {
+	switch lines {
+	case 0:
+		return "on this line"
+	case 1:
+		return "on the line above"
+	}
+	return fmt.Sprintf("%d lines above", lines)
 }
 
 func (d *decoder) require(n node, what string, byKey map[string]node, names ...string) {
@@ -203,6 +215,9 @@ func (d *decoder) missing(n node, what, name string) {
 }
 
 func article(what string) string {
+	if what == "limits" {
+		return what
+	}
 	if strings.ContainsRune("AEIOUaeiou", rune(what[0])) {
 		return "an " + what
 	}
@@ -251,14 +266,23 @@ func (d *decoder) id(n node, what string) string {
 func (d *decoder) oneOf(n node, what string, allowed []string) string {
 	s := d.word(n, what)
 	if s != "" && !slices.Contains(allowed, s) {
-		d.faultf(n, "%s cannot be %s; it is %s%s", what, quote(s), strings.Join(allowed, " or "), didYouMean(s, allowed))
+		d.faultf(n, "%s cannot be %s; it is %s%s", what, quote(s), strings.Join(allowed, ", or "), didYouMean(s, allowed))
 		return ""
 	}
 	return s
 }
 
 func (d *decoder) publicKey(n node) string {
-	return d.name(n, "public key", ValidPublicKey, "a NATS user key is U and 55 more characters of A-Z 2-7; leave it out of a file and apply adds it")
+	key := d.word(n, "public_key")
+	switch {
+	case key == "" || ValidPublicKey(key):
+		return key
+	case strings.HasPrefix(key, "S"):
+		d.faultf(n, "this looks like a seed, which stands in no document; public_key is the U… of the key")
+	default:
+		d.faultf(n, "no NATS user key: U and 55 more of A-Z 2-7, checksum included; leave public_key out of a file and apply adds it")
+	}
+	return ""
 }
 
 // integer reads an integer between low and high; absent is fallback.
@@ -337,10 +361,10 @@ func validVersion(s string) bool { return events.ValidToken(s) && s != "none" }
 
 // undeclared says what to do about a capability that means nothing under p.
 func undeclared(p *Policy, name string) string {
-	known := slices.Collect(maps.Keys(p.Actions))
-	known = append(known, "memory.read", "memory.write", "agent.register")
+	builtIn := []string{"memory.read", "memory.write", "agent.register"}
+	known := slices.AppendSeq(builtIn, maps.Keys(p.Actions))
 	if reservedAction(name) {
-		return quote(name) + " is no capability; memory.write covers writing and deleting, and each step of an SOP needs its own action"
+		return quote(name) + " is no capability, and cannot be declared as one" + didYouMean(name, builtIn)
 	}
 	return quote(name) + " is not declared in actions" + didYouMean(name, known)
 }

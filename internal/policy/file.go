@@ -77,6 +77,7 @@ func ParseFile(name, text string) ([]Document, []Fault) {
 		report(parts[i], found...)
 	}
 	if len(faults) > 0 {
+		sortFaults(faults)
 		return nil, faults[:min(len(faults), faultsMax)]
 	}
 	return documents, nil

@@ -75,11 +75,20 @@ func read(text string) (node, *reader) {
 		r.fault(place{}, "the document is empty")
 		return node{}, r
 	}
-	root := r.block(-1, 1)
+	root := r.root()
 	if !r.done() {
 		r.fault(r.here(), "text after the end of the document")
 	}
 	return root, r
+}
+
+// root reads what a document must be, a mapping, and with it every fault of
+// its lines even where the first is none.
+func (r *reader) root() node {
+	if c := r.peek(); c == '[' || c == '{' || listItem(r.rest()) {
+		return r.block(-1, 1)
+	}
+	return r.mapping(1)
 }
 
 // readable refuses texts that are no lines of characters.
@@ -207,6 +216,7 @@ func (r *reader) block(parent, depth int) node {
 	n, ok := r.inline(parent, depth)
 	if !ok {
 		r.recover(parent)
+		return start
 	}
 	return n
 }
@@ -219,10 +229,11 @@ func (r *reader) list(depth int) node {
 	for !r.done() && r.at == column && listItem(r.rest()) {
 		r.at++
 		item, ok := r.value(column, depth+1, false)
-		n.items = append(n.items, item)
 		if !ok {
+			item = node{}
 			r.recover(column)
 		}
+		n.items = append(n.items, item)
 		r.aligned(column)
 	}
 	return n
@@ -232,14 +243,18 @@ func (r *reader) mapping(depth int) node {
 	column := r.at
 	n := node{kind: mappingKind, place: r.here()}
 	for !r.done() && r.at == column {
-		key, ok := r.key()
-		if ok {
-			var value node
+		key, readable := r.key()
+		var value node
+		ok := false
+		if readable {
 			value, ok = r.value(column, depth+1, true)
-			n.fields = append(n.fields, field{key, value})
 		}
 		if !ok {
+			value = node{}
 			r.recover(column)
+		}
+		if readable {
+			n.fields = append(n.fields, field{key, value})
 		}
 		r.aligned(column)
 	}
@@ -261,7 +276,11 @@ func (r *reader) key() (node, bool) {
 	start := r.here()
 	switch rest := r.rest(); {
 	case separator(r.lines[r.line]):
-		r.faultHere("a second document; send each document on its own")
+		if rest == "---" {
+			r.faultHere("a second document; send each document on its own")
+		} else {
+			r.faultHere("text after the document mark; start the document on the next line")
+		}
 		r.line = len(r.lines)
 		return node{}, false
 	case r.at == 0 && (rest == "..." || strings.HasPrefix(rest, "... ")):
@@ -556,7 +575,9 @@ func (r *reader) flowValue(parent, depth int) (node, bool) {
 	case '*':
 		n := node{place: r.here()}
 		r.faultHere("an alias; write the value out")
-		r.at += strings.IndexFunc(r.rest()+" ", func(c rune) bool { return strings.ContainsRune(" ,[]{}", c) })
+		for c := r.peek(); c != 0 && strings.IndexByte(" ,[]{}", c) < 0; c = r.peek() {
+			r.at++
+		}
 		return n, true
 	}
 	return r.flowPlain()

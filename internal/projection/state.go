@@ -67,12 +67,13 @@ type operationName struct{ agent, id string }
 type State struct {
 	Seq    uint64 // of the last event applied
 	Time   events.Time
-	Leaf   events.Hash // leaf hash of the last event, set by Fold
+	Leaf   events.Hash // leaf hash of the last event, set by whoever has its bytes
 	Origin string
 	Ledger string
 	Rules  uint64 // rules version in force since the last ledger.opened
 
-	Policy     *policy.Policy // nil before any
+	Policy     *policy.Policy // in force; nil before any
+	document   []byte         // its text
 	Narrowed   policy.Set     // environment.set; meaningful where IsNarrowed
 	IsNarrowed bool
 
@@ -111,6 +112,9 @@ func (s *State) Apply(e *events.Event, open []byte) error {
 	if (e.Seq == 1) != (e.Body.Type() == events.TypeLedgerCreated) {
 		return fmt.Errorf("%w: %s at seq %d", ErrInconsistent, e.Body.Type(), e.Seq)
 	}
+	if open != nil && !takesOpen(e.Body) {
+		return fmt.Errorf("%w: %s with an open payload", ErrInconsistent, e.Body.Type())
+	}
 	if err := s.fold(e, open); err != nil {
 		return fmt.Errorf("seq %d %s: %w", e.Seq, e.Body.Type(), err)
 	}
@@ -118,9 +122,20 @@ func (s *State) Apply(e *events.Event, open []byte) error {
 	return nil
 }
 
+func takesOpen(b events.Body) bool {
+	switch b.(type) {
+	case *events.PolicyActivated, *events.MemoryWritten:
+		return true
+	}
+	return false
+}
+
 func (s *State) fold(e *events.Event, open []byte) error {
 	switch b := e.Body.(type) {
 	case *events.LedgerCreated:
+		if b.Format != events.Format {
+			return fmt.Errorf("%w: unknown format", ErrInconsistent)
+		}
 		s.Origin, s.Ledger = b.Origin, b.Ledger
 		return s.addPrincipal(&Principal{ID: b.AdminID, Role: "admin", PublicKey: b.AdminPublicKey})
 	case *events.LedgerOpened:
@@ -131,8 +146,8 @@ func (s *State) fold(e *events.Event, open []byte) error {
 		return s.addAgent(b)
 	case *events.AgentUpdated:
 		a := s.agents[b.AgentID]
-		if a == nil {
-			return fmt.Errorf("%w: no such agent", ErrInconsistent)
+		if a == nil || a.Revoked {
+			return fmt.Errorf("%w: no such agent to update", ErrInconsistent)
 		}
 		a.Declared = policy.NewSet(b.Capabilities...)
 	case *events.AgentRevoked:
@@ -150,6 +165,9 @@ func (s *State) fold(e *events.Event, open []byte) error {
 	case *events.PolicyActivated:
 		return s.activate(b, open)
 	case *events.EnvironmentChanged:
+		if s.Policy == nil {
+			return fmt.Errorf("%w: no policy to narrow", ErrInconsistent)
+		}
 		s.Narrowed, s.IsNarrowed = policy.NewSet(b.Capabilities...), true
 	case *events.MemoryWritten:
 		return s.write(e, &b.Record, open)
@@ -181,7 +199,7 @@ func (s *State) addAgent(b *events.AgentRegistered) error {
 	a := &Agent{ID: b.AgentID, Depth: 1, Declared: policy.NewSet(b.Capabilities...), PublicKey: b.PublicKey}
 	if b.ParentID != "" {
 		parent := s.agents[b.ParentID]
-		if parent == nil {
+		if parent == nil || parent.Revoked {
 			return fmt.Errorf("%w: unknown parent", ErrInconsistent)
 		}
 		parent.Children++
@@ -192,6 +210,9 @@ func (s *State) addAgent(b *events.AgentRegistered) error {
 }
 
 func (s *State) addPrincipal(p *Principal) error {
+	if !policy.ValidRole(p.Role) {
+		return fmt.Errorf("%w: unknown role", ErrInconsistent)
+	}
 	if err := s.claim(p.ID, p.PublicKey); err != nil {
 		return err
 	}
@@ -229,7 +250,7 @@ func (s *State) rekey(b *events.PrincipalRekeyed) error {
 
 func (s *State) revokePrincipal(id string) error {
 	p := s.principals[id]
-	if p == nil || p.Revoked {
+	if p == nil || p.Revoked || s.LastAdmin(p) {
 		return fmt.Errorf("%w: no such principal to revoke", ErrInconsistent)
 	}
 	p.Revoked = true
@@ -251,21 +272,27 @@ func (s *State) activate(b *events.PolicyActivated, document []byte) error {
 		return fmt.Errorf("%w: version used by another document", ErrInconsistent)
 	}
 	s.versions[b.Version] = b.Digest
-	s.Policy = p
+	s.Policy, s.document = p, slices.Clone(document)
 	return nil
 }
 
 func (s *State) write(e *events.Event, b *events.Record, open []byte) error {
 	name := recordName{b.Owner, b.Namespace, b.Key}
-	if old := s.records[name]; b.Revision != old.revision()+1 {
+	old := s.records[name]
+	if b.Revision != old.revision()+1 {
 		return fmt.Errorf("%w: revision %d after %d", ErrInconsistent, b.Revision, old.revision())
 	}
-	if s.agents[b.Owner] == nil {
+	if owner := s.agents[b.Owner]; owner == nil || owner.Revoked {
 		return fmt.Errorf("%w: unknown owner", ErrInconsistent)
 	}
 	class, ok := policy.ParseClass(b.Class)
-	if !ok || (class == policy.Mandatory) != (open != nil) {
+	switch {
+	case !ok || (class == policy.Mandatory) != (len(open) > 0):
 		return fmt.Errorf("%w: class %q with open payload %v", ErrInconsistent, b.Class, open != nil)
+	case old != nil && !old.Deleted && old.Class == policy.Secret && class != policy.Secret:
+		return fmt.Errorf("%w: a secret becomes none", ErrInconsistent)
+	case !policy.ValidVisibility(b.Visibility):
+		return fmt.Errorf("%w: visibility %q", ErrInconsistent, b.Visibility)
 	}
 	s.records[name] = &Record{
 		Owner: b.Owner, Namespace: b.Namespace, Key: b.Key,
@@ -278,7 +305,7 @@ func (s *State) write(e *events.Event, b *events.Record, open []byte) error {
 func (s *State) remove(e *events.Event, b *events.Record) error {
 	name := recordName{b.Owner, b.Namespace, b.Key}
 	old := s.records[name]
-	if old == nil || old.Deleted || b.Revision != old.Revision+1 {
+	if old == nil || old.Deleted || b.Revision != old.Revision+1 || b.Class != string(old.Class) || b.Visibility != old.Visibility {
 		return fmt.Errorf("%w: no such record to delete", ErrInconsistent)
 	}
 	s.records[name] = &Record{

@@ -43,7 +43,8 @@ type Commit struct {
 //
 // A batch that does not fit (sequence, sizes) is refused and nothing happens.
 // Any other error has stopped the store, and whether b is on disk is unknown.
-func (s *Store) Append(b Batch) (c *Commit, err error) {
+// Where no new WAL can be started, Pebble ends the process itself.
+func (s *Store) Append(b Batch) (*Commit, error) {
 	if err := s.enter(); err != nil {
 		return nil, err
 	}
@@ -56,13 +57,8 @@ func (s *Store) Append(b Batch) (c *Commit, err error) {
 	if err := b.check(s.edge.size + 1); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if r := recover(); r != nil { // Pebble panics where it cannot start a new WAL
-			c, err = nil, s.fault.set(fmt.Errorf("append: %v", r))
-		}
-	}()
 	batch := s.db.NewBatchWithSize(b.size())
-	err = s.write(batch, b)
+	err := s.write(batch, b)
 	if err == nil {
 		err = s.db.ApplyNoSyncWait(batch, pebble.Sync)
 	}
@@ -73,7 +69,7 @@ func (s *Store) Append(b Batch) (c *Commit, err error) {
 		return nil, err
 	}
 	s.leaf = b.Leaves[len(b.Leaves)-1]
-	c = &Commit{store: s, batch: batch, end: head{s.edge.size, s.leaf}, before: s.last}
+	c := &Commit{store: s, batch: batch, end: head{s.edge.size, s.leaf}, before: s.last}
 	s.last = c
 	return c, nil
 }

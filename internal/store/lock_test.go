@@ -18,6 +18,10 @@ import (
 const childOpen = "STORE_TEST_OPEN"
 
 func TestMain(m *testing.M) {
+	if n := os.Getenv(childFail); n != "" {
+		failingChild(n)
+		os.Exit(0)
+	}
 	dir := os.Getenv(childOpen)
 	if dir == "" {
 		os.Exit(m.Run())
@@ -117,7 +121,9 @@ func TestR72_SecondWriterIsRefused(t *testing.T) {
 func TestR72_SecondWriterInMemoryIsRefused(t *testing.T) {
 	l := newLedger(t, "d", Options{FS: vfs.NewMem()})
 	second := *l
-	second.refused(ErrLocked)
+	if err := second.open(); !errors.Is(err, ErrLocked) {
+		t.Fatal(err)
+	}
 	l.mustAppend(3)
 	l.check()
 }

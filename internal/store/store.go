@@ -111,6 +111,11 @@ func (o Options) pebble(fs vfs.FS, f *fault, readOnly bool) *pebble.Options {
 			DataCorruption: func(i pebble.DataCorruptionInfo) {
 				f.set(fmt.Errorf("%w: %s: %w", ErrCorrupt, i.Path, i.Details))
 			},
+			WALCreated: func(i pebble.WALCreateInfo) { // Pebble panics next, without a reason
+				if i.Err != nil {
+					f.set(fmt.Errorf("start WAL %s: %w", i.Path, i.Err))
+				}
+			},
 		},
 	}
 	if o.memTableBytes != 0 {
@@ -310,13 +315,8 @@ func (s *Store) Close() error {
 	}
 }
 
-func (s *Store) shut() (err error) {
-	defer func() {
-		if r := recover(); r != nil { // Pebble panics when a stopped log will not close
-			err = fmt.Errorf("close: %v", r)
-		}
-	}()
-	err = s.db.Close()
+func (s *Store) shut() error {
+	err := s.db.Close()
 	if s.pebble != nil {
 		err = errors.Join(err, s.pebble.Close())
 	}

@@ -44,12 +44,16 @@ type Reply struct {
 	Steps     []Step
 	Faults    []string
 	Documents []Document
+	Full      bool // for those who may read the log: its own reason, not the told one
 }
 
 // Encode is the reply's JSON: what may be told, and no more.
 func (r *Reply) Encode() []byte {
 	d := r.Decision
 	told := reason.Told(reason.Code(d.Reason))
+	if r.Full {
+		told = reason.Code(d.Reason)
+	}
 	w := &writer{buf: make([]byte, 0, 512)}
 	w.str("type", DecisionType)
 	w.boolean("allowed", d.Allowed)

@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/ledger"
+	"github.com/ledgerd/ledgerd/internal/natsapi"
+	"github.com/ledgerd/ledgerd/internal/store"
+)
+
+func (a *app) initCommand() *cobra.Command {
+	var data string
+	var o ledger.InitOptions
+	cmd := &cobra.Command{
+		Use:   "init --data DIR",
+		Short: "Make a new ledger: keys, event 1 and the anchor",
+		Long: `Make a new ledger in DIR, which must not exist or be empty. DIR/keys/admin.nk is
+the first admin's key; keep a copy of DIR/keys/checkpoint.vkey where auditors
+find it, for it tells this log from any other.`,
+		Example: `  ledgerd init --data ./data
+  ledgerd init --data /srv/lab --ledger lab --origin example.org/lab/1`,
+		RunE: func(*cobra.Command, []string) error {
+			if data == "" {
+				return usagef("where? give --data DIR")
+			}
+			o.Ledger = a.ledger
+			if err := ledger.Init(data, o); err != nil {
+				return openFault(data, err)
+			}
+			vkey, err := os.ReadFile(filepath.Join(data, "keys", "checkpoint.vkey"))
+			if err != nil {
+				return fmt.Errorf("read the new key: %w", err)
+			}
+			made := struct {
+				Data          string `json:"data"`
+				Ledger        string `json:"ledger"`
+				CheckpointKey string `json:"checkpoint_key"`
+				AdminSeedFile string `json:"admin_creds"`
+			}{data, o.Ledger, string(vkey[:max(len(vkey)-1, 0)]), filepath.Join(data, "keys", "admin.nk")}
+			return a.showStruct(made, func() {
+				fmt.Fprintf(a.stdout, "ledger %s in %s\ncheckpoint key %s\nadmin's key in %s\nnext: ledgerd serve --data %s\n",
+					made.Ledger, made.Data, made.CheckpointKey, made.AdminSeedFile, made.Data)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&data, "data", "", "the directory to make")
+	cmd.Flags().StringVar(&o.Origin, "origin", "", "the log's name for ever, like a host name with a path (default: ledgerd.local/<ledger>/<random>/1)")
+	cmd.Flags().StringVar(&o.Anchor, "anchor", "", "file of the last signed checkpoint, best on another disk (default: DIR/anchor)")
+	return cmd
+}
+
+// openFault gives the failures of making and opening a ledger their exit codes
+// and says what to do about them.
+func openFault(data string, err error) error {
+	switch {
+	case errors.Is(err, store.ErrNotEmpty):
+		return &exitError{5, fmt.Errorf("%w; name a directory that is empty or does not exist", err)}
+	case errors.Is(err, store.ErrLocked):
+		return &exitError{5, fmt.Errorf("%w; one ledgerd serves a directory at a time", err)}
+	case errors.Is(err, store.ErrNoAnchor), errors.Is(err, store.ErrBehindAnchor), errors.Is(err, store.ErrDiverged),
+		errors.Is(err, store.ErrCorrupt), errors.Is(err, natsapi.ErrDisagrees):
+		return &exitError{exitIntegrity, fmt.Errorf("%w; nothing was written: run verify --data %s before anything else", err, data)}
+	case errors.Is(err, store.ErrStorageLow):
+		return &exitError{exitUnavailable, fmt.Errorf("%w; free some space first", err)}
+	case errors.Is(err, fs.ErrNotExist):
+		return usagef("%w; is %s a data directory? \"ledgerd init --data %s\" makes one", err, data, data)
+	}
+	return err
+}
+
+// nodeOptions are the flags of serve.
+type nodeOptions struct {
+	data, listen, readyFile, http    string
+	tlsCert, tlsKey, anchor, minFree string
+	anchorSync                       string
+	rate, burst                      int
+}
+
+func (a *app) serveCommand() *cobra.Command {
+	var o nodeOptions
+	cmd := &cobra.Command{
+		Use:   "serve --data DIR",
+		Short: "Serve a ledger over NATS",
+		Long: `Serve a ledger over NATS until SIGTERM or SIGINT; then finish what was accepted,
+sign a checkpoint and exit 0. Off the loopback interface TLS is required.`,
+		Example: `  ledgerd serve --data ./data
+  ledgerd serve --data ./data --listen 0.0.0.0:4222 --tls-cert cert.pem --tls-key key.pem`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case o.data == "":
+				return usagef("which ledger? give --data DIR")
+			case o.http != "":
+				return usagef("--http: the web interface is not in this release")
+			}
+			return a.serve(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.data, "data", "", "the data directory")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:4222", "host:port for NATS clients; port 0 takes any free one")
+	f.StringVar(&o.http, "http", "", "not in this release")
+	f.StringVar(&o.readyFile, "ready-file", "", "written, as JSON {nats_url,http_url,origin,pid}, when the ledger serves")
+	f.StringVar(&o.tlsCert, "tls-cert", "", "certificate chain, PEM")
+	f.StringVar(&o.tlsKey, "tls-key", "", "its private key, PEM")
+	f.IntVar(&o.rate, "rate", 500, "requests a second and agent; 0 for no limit")
+	f.IntVar(&o.burst, "burst", 1000, "requests an agent may send at once")
+	f.StringVar(&o.minFree, "min-free", "256MiB", "free space below which proposals are refused")
+	f.StringVar(&o.anchor, "anchor", "", "file of the last signed checkpoint (default: DIR/anchor)")
+	f.StringVar(&o.anchorSync, "anchor-sync", "lazy", "every: advance the anchor before each answer; lazy: within 100 ms of it")
+	return cmd
+}
+
+// node is a ledger being served.
+type node struct {
+	ledger *ledger.Ledger
+	front  *natsapi.Node
+	cancel context.CancelFunc
+	ended  chan error // what Run returned
+}
+
+// startNode opens the ledger and serves it.
+func startNode(o nodeOptions, log *slog.Logger) (*node, error) {
+	minFree, err := parseBytes(o.minFree)
+	if err != nil {
+		return nil, usagef("--min-free: %w", err)
+	}
+	if o.anchorSync != "lazy" && o.anchorSync != "every" {
+		return nil, usagef("--anchor-sync %s: it is lazy or every", o.anchorSync)
+	}
+	if o.rate < 0 || o.rate > 0 && o.burst <= events.SOPStepsMax {
+		return nil, usagef("--rate is 0 for no limit or more, and --burst more than %d: the dearest request costs that", events.SOPStepsMax)
+	}
+	tlsConfig, err := serverTLS(o.tlsCert, o.tlsKey)
+	if err != nil {
+		return nil, err
+	}
+	stream := filepath.Join(o.data, "stream")
+	l, err := ledger.Open(ledger.Options{
+		Dir: o.data, Anchor: o.anchor, AnchorSync: o.anchorSync == "every", MinFree: minFree,
+		Build: build(), Log: log, Look: natsapi.Look(stream, log),
+	})
+	if err != nil {
+		return nil, openFault(o.data, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	n := &node{ledger: l, cancel: cancel, ended: make(chan error, 1)}
+	n.front, err = natsapi.Start(l, natsapi.Config{
+		StoreDir: stream, Listen: o.listen, TLS: tlsConfig, Rate: float64(o.rate), Burst: o.burst, Version: semver(), Log: log,
+	})
+	if err != nil {
+		cancel()
+		return nil, errors.Join(fmt.Errorf("serve on %s: %w", o.listen, err), l.Run(ctx)) // Run closes the log
+	}
+	go func() { n.ended <- l.Run(ctx) }()
+	return n, nil
+}
+
+// stop ends the service: nothing new is taken, what was accepted is answered,
+// a checkpoint is signed.
+func (n *node) stop() error {
+	n.front.Drain()
+	n.cancel()
+	return errors.Join(<-n.ended, n.close())
+}
+
+func (n *node) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	return n.front.Close(ctx)
+}
+
+func serverTLS(cert, key string) (*tls.Config, error) {
+	switch {
+	case cert == "" && key == "":
+		return nil, nil
+	case cert == "" || key == "":
+		return nil, usagef("--tls-cert and --tls-key go together")
+	}
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return nil, usagef("TLS certificate: %w", err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+}
+
+// parseBytes reads a number of bytes with an optional unit, KiB MiB GiB TiB.
+func parseBytes(s string) (uint64, error) {
+	number, shift := s, 0
+	for i, unit := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if n, ok := strings.CutSuffix(s, unit); ok {
+			number, shift = n, 10*(i+1)
+		}
+	}
+	n, err := strconv.ParseUint(number, 10, 64)
+	if err != nil || n > 1<<62>>shift {
+		return 0, fmt.Errorf("%q is no size; write bytes, or a whole number with KiB, MiB, GiB or TiB", s)
+	}
+	return n << shift, nil
+}
+
+func (a *app) serve(ctx context.Context, o nodeOptions) error {
+	log := slog.New(slog.NewTextHandler(a.stderr, nil))
+	n, err := startNode(o, log)
+	if err != nil {
+		return err
+	}
+	if err := n.announce(o, log); err != nil {
+		return errors.Join(err, n.stop())
+	}
+	select {
+	case <-ctx.Done():
+		log.Info("stopping")
+		err = n.stop()
+	case err = <-n.front.Failed():
+		err = errors.Join(err, n.stop())
+	case err = <-n.ended:
+		err = errors.Join(fmt.Errorf("the ledger stopped: %w; start it again to see what is on disk", err), n.close())
+	}
+	if o.readyFile != "" {
+		os.Remove(o.readyFile)
+	}
+	return err
+}
+
+// announce says that the ledger serves, last of all in the ready file.
+func (n *node) announce(o nodeOptions, log *slog.Logger) error {
+	log.Info("serving", "url", n.front.URL(), "origin", n.ledger.Origin())
+	if o.readyFile == "" {
+		return nil
+	}
+	b, err := json.Marshal(struct {
+		NATS   string `json:"nats_url"`
+		HTTP   string `json:"http_url"`
+		Origin string `json:"origin"`
+		PID    int    `json:"pid"`
+	}{n.front.URL(), "", n.ledger.Origin(), os.Getpid()})
+	if err == nil {
+		err = writeOver(o.readyFile, append(b, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("write the ready file: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,322 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+// Status is the outcome of one check, or of several together.
+type Status string
+
+// The outcomes. What was not asked for is NotRun, what was but could not be
+// done is Impossible; neither is ever a Pass.
+const (
+	Pass       Status = "pass"
+	Fail       Status = "fail"
+	NotRun     Status = "not_run"
+	Impossible Status = "impossible"
+)
+
+// Exit codes of a report.
+const (
+	ExitPass       = 0 // every check asked for passed
+	ExitFail       = 1 // a check failed
+	ExitImpossible = 2 // a check asked for could not be done
+)
+
+// Check is one check's outcome. Text says what was looked at; Open what stays
+// unknown, where the check did not pass over everything.
+type Check struct {
+	Name   string `json:"name"`
+	Status Status `json:"status"`
+	Text   string `json:"text,omitempty"`
+	Open   string `json:"open,omitempty"`
+}
+
+// Verdict is the outcome of checks that answer one question.
+type Verdict struct {
+	Status Status  `json:"status"`
+	Checks []Check `json:"checks"`
+}
+
+// Fault is one thing that is wrong: where, what was expected, what was found.
+type Fault struct {
+	Check    string `json:"check"`
+	Seq      uint64 `json:"seq,omitempty"` // the entry, or the first of several; 0 for none
+	To       uint64 `json:"to,omitempty"`  // the last of several; 0 for one
+	Where    string `json:"where,omitempty"`
+	Expected string `json:"expected"`
+	Found    string `json:"found"`
+}
+
+// String is the fault on one line.
+func (f Fault) String() string {
+	var b strings.Builder
+	switch {
+	case f.Seq != 0 && f.To > f.Seq:
+		fmt.Fprintf(&b, "seq %d–%d: ", f.Seq, f.To)
+	case f.Seq != 0:
+		fmt.Fprintf(&b, "seq %d: ", f.Seq)
+	}
+	b.WriteString(f.Check)
+	if f.Where != "" {
+		fmt.Fprintf(&b, " (%s)", f.Where)
+	}
+	fmt.Fprintf(&b, ": expected %s, found %s", f.Expected, f.Found)
+	return b.String()
+}
+
+// Report is the result of a verification, of three questions kept apart: is
+// what is here untouched, is everything here, and is what it says right?
+type Report struct {
+	Verdict      string  `json:"verdict"` // authentic, consistent, failed or could not check
+	Origin       string  `json:"origin"`
+	Events       uint64  `json:"events"`
+	Head         string  `json:"head"` // leaf hash of the last event
+	Root         string  `json:"root"`
+	Key          string  `json:"key"`        // verifier key that the checkpoint was checked with
+	KeySource    string  `json:"key_source"` // pinned, or the data itself
+	Integrity    Verdict `json:"integrity"`
+	Completeness Verdict `json:"completeness"`
+	Semantics    Verdict `json:"semantics"`
+	Faults       []Fault `json:"faults"`      // the first, by seq
+	FaultsMore   uint64  `json:"faults_more"` // how many were found beyond these
+	Exit         int     `json:"exit"`
+}
+
+// report collects faults while a verification runs.
+type report struct {
+	max    int
+	faults []Fault
+	more   uint64
+	failed map[string]bool // by check
+}
+
+func newReport(max int) *report {
+	if max <= 0 {
+		max = FaultsMax
+	}
+	return &report{max: max, failed: map[string]bool{}}
+}
+
+// fault adds one. Neighbours of one check that say the same become one, so
+// that a shifted or unreadable stretch does not hide what lies behind it.
+func (r *report) fault(f Fault) {
+	r.failed[f.Check] = true
+	f.To = max(f.Seq, f.To)
+	for i := len(r.faults) - 1; i >= 0 && i >= len(r.faults)-4; i-- {
+		last := &r.faults[i]
+		if last.Check == f.Check && f.Check == "parse" && last.To+1 == f.Seq && last.Found == f.Found ||
+			last.Check == f.Check && f.Check == "tree" && last.To+1 == f.Seq && last.Where == f.Where && f.Seq != 0 {
+			last.To = f.To
+			return
+		}
+	}
+	if len(r.faults) == r.max {
+		r.more++
+		return
+	}
+	r.faults = append(r.faults, f)
+}
+
+// sorted returns the faults by seq, those of no entry last.
+func (r *report) sorted() []Fault {
+	list := slices.Clone(r.faults)
+	slices.SortStableFunc(list, func(a, b Fault) int { return cmp.Compare(a.Seq-1, b.Seq-1) })
+	for i := range list {
+		if list[i].To == list[i].Seq {
+			list[i].To = 0
+		}
+	}
+	if list == nil {
+		list = []Fault{}
+	}
+	return list
+}
+
+// Finish ends the log and returns the report. Nothing may be called after it.
+func (v *Verifier) Finish() *Report {
+	r := &Report{Origin: v.origin, Events: v.size, Root: v.root().String(), KeySource: "the data itself", Key: v.vkey}
+	if v.size > 0 {
+		r.Head = v.leaf.String()
+	}
+	key, err := v.key(r)
+	r.Integrity.Checks = []Check{
+		v.check("parse", fmt.Sprintf("%d entries", v.counts["parse"])),
+		v.check("sequence", fmt.Sprintf("%d entries", v.counts["sequence"])),
+		v.check("chain", fmt.Sprintf("%d links", v.counts["chain"])),
+		v.check("time", fmt.Sprintf("%d entries", v.counts["time"])),
+		v.originCheck(),
+		v.treeCheck(),
+		v.checkpointCheck(key, err),
+		v.payloadCheck(),
+	}
+	r.Completeness.Checks = []Check{v.rememberedCheck(key, err)}
+	r.Semantics = Verdict{NotRun, []Check{{Name: "replay", Status: NotRun, Open: "decisions were not judged again: a wrong decision that was properly sealed is not found"}}}
+	r.Faults, r.FaultsMore = v.sorted(), v.more
+	if v.failed["files"] {
+		r.Integrity.Checks = append(r.Integrity.Checks, v.check("files", ""))
+	}
+	if v.size == 0 {
+		v.nothing(r)
+	}
+	r.Settle()
+	return r
+}
+
+// nothing turns every check of an empty log into one that could not be done.
+func (v *Verifier) nothing(r *Report) {
+	for _, verdict := range []*Verdict{&r.Integrity, &r.Completeness} {
+		for i := range verdict.Checks {
+			if c := &verdict.Checks[i]; c.Status != NotRun {
+				*c = Check{Name: c.Name, Status: Impossible, Open: "there is no event to check"}
+			}
+		}
+	}
+}
+
+// Settle computes the verdicts, the word for the whole and the exit code from
+// the checks. It is called again when a check was added.
+func (r *Report) Settle() {
+	statuses := map[Status]bool{}
+	for _, v := range []*Verdict{&r.Integrity, &r.Completeness, &r.Semantics} {
+		v.Status = NotRun
+		seen := map[Status]bool{}
+		for _, c := range v.Checks {
+			seen[c.Status] = true
+		}
+		for _, s := range []Status{Fail, Impossible, Pass} {
+			if seen[s] {
+				v.Status = s
+				break
+			}
+		}
+		statuses[v.Status] = true
+	}
+	switch {
+	case statuses[Fail]:
+		r.Verdict, r.Exit = "failed", ExitFail
+	case statuses[Impossible], r.Integrity.Status != Pass:
+		r.Verdict, r.Exit = "could not check", ExitImpossible
+	case r.KeySource == "pinned":
+		r.Verdict, r.Exit = "authentic", ExitPass
+	default:
+		r.Verdict, r.Exit = "consistent", ExitPass
+	}
+}
+
+// check is the outcome of a check that looks at everything it is given.
+func (v *Verifier) check(name, text string) Check {
+	c := Check{Name: name, Status: Pass, Text: text}
+	if v.failed[name] {
+		c.Status = Fail
+	}
+	return c
+}
+
+// key is the verifier of checkpoints: the pinned one, or the one event 1 names.
+func (v *Verifier) key(r *Report) (note.Verifier, error) {
+	if v.pinned == nil {
+		return note.NewVerifier(v.vkey)
+	}
+	r.Key, r.KeySource = v.opts.VKey, "pinned"
+	if v.vkey != "" && v.vkey != v.opts.VKey {
+		v.fault(Fault{Check: "origin", Seq: 1, Expected: "the pinned key " + v.opts.VKey, Found: quote(v.vkey)})
+	}
+	return v.pinned, nil
+}
+
+func (v *Verifier) originCheck() Check {
+	if c, err := readCheckpoint(v.checkpoint); err == nil && v.origin != "" && c.Origin != v.origin {
+		v.fault(Fault{Check: "origin", Seq: 1, Expected: "the checkpoint's origin " + quote(c.Origin), Found: quote(v.origin)})
+	}
+	c := v.check("origin", v.origin)
+	if v.counts["origin"] == 0 && c.Status == Pass {
+		c = Check{Name: "origin", Status: Impossible, Open: "event 1 could not be read: the log is bound to no origin"}
+	}
+	return c
+}
+
+func (v *Verifier) treeCheck() Check {
+	if v.nodes == nil {
+		return Check{Name: "tree", Status: Pass, Text: "root recomputed from the entries", Open: "no stored hash was given to compare"}
+	}
+	return v.check("tree", fmt.Sprintf("%d stored hashes recomputed", v.counts["tree"]))
+}
+
+// checkpointCheck holds the log against its own checkpoint.
+func (v *Verifier) checkpointCheck(key note.Verifier, keyErr error) Check {
+	const name = "checkpoint"
+	switch {
+	case v.checkpoint == nil:
+		return Check{Name: name, Status: Impossible, Open: "there is no signed checkpoint: nobody answers for this log"}
+	case keyErr != nil:
+		return Check{Name: name, Status: Impossible, Open: "no key to check the signature with: " + keyErr.Error()}
+	}
+	c, err := openCheckpoint(v.checkpoint, key)
+	if err != nil {
+		v.fault(Fault{Check: name, Expected: "a checkpoint signed by " + quote(key.Name()), Found: err.Error()})
+		return v.check(name, "")
+	}
+	v.holds(name, c)
+	text := fmt.Sprintf("size %d, signed", c.Size)
+	out := v.check(name, text)
+	if c.Size < v.size && out.Status == Pass {
+		out.Open = fmt.Sprintf("events %d–%d came after it and are signed by nobody yet", c.Size+1, v.size)
+	}
+	return out
+}
+
+// holds compares the log with a checkpoint at the checkpoint's size.
+func (v *Verifier) holds(name string, c Checkpoint) {
+	if c.Size > v.size {
+		v.fault(Fault{Check: name, Seq: v.size + 1, To: c.Size, Expected: fmt.Sprintf("%d events", c.Size), Found: fmt.Sprintf("%d: the last %d are missing", v.size, c.Size-v.size)})
+		return
+	}
+	if got := v.roots[c.Size]; got != c.Root {
+		v.fault(Fault{Check: name, Expected: fmt.Sprintf("root %s at size %d", c.Root, c.Size), Found: "root " + got.String()})
+	}
+}
+
+// rememberedCheck holds the log against what the auditor kept from before.
+func (v *Verifier) rememberedCheck(key note.Verifier, keyErr error) Check {
+	const name = "remembered"
+	if v.opts.Remembered == nil {
+		return Check{Name: name, Status: NotRun, Open: "not checked against a remembered checkpoint: a truncated, rewritten or replaced log cannot be ruled out"}
+	}
+	c, err := readCheckpoint(v.opts.Remembered)
+	switch {
+	case err != nil:
+		return Check{Name: name, Status: Impossible, Open: "the remembered checkpoint cannot be used: " + err.Error()}
+	case c.Size == 0:
+		return Check{Name: name, Status: Impossible, Open: "the remembered checkpoint covers no event"}
+	case v.origin != "" && c.Origin != v.origin:
+		v.fault(Fault{Check: name, Seq: 1, Expected: "the remembered origin " + quote(c.Origin), Found: quote(v.origin) + ": another log"})
+		return v.check(name, "")
+	case keyErr != nil:
+		return Check{Name: name, Status: Impossible, Open: "no key to check its signature with: " + keyErr.Error()}
+	}
+	if _, err := openCheckpoint(v.opts.Remembered, key); err != nil && v.pinned != nil {
+		return Check{Name: name, Status: Impossible, Open: "the remembered checkpoint is not signed by the pinned key: " + err.Error()}
+	} else if err != nil {
+		v.fault(Fault{Check: name, Seq: 1, Expected: "the key that signed the remembered checkpoint", Found: "a log under another key: " + err.Error()})
+		return v.check(name, "")
+	}
+	v.holds(name, c)
+	return v.check(name, fmt.Sprintf("holds every event of the remembered checkpoint of size %d, unchanged", c.Size))
+}
+
+func (v *Verifier) payloadCheck() Check {
+	c := v.check("payloads", fmt.Sprintf("%d commitments recomputed", v.counts["payloads"]))
+	switch {
+	case v.payload == nil:
+		c = Check{Name: "payloads", Status: NotRun, Open: "no payloads were given: what the commitments stand for was not checked"}
+	case v.sealed > 0 && c.Status == Pass:
+		c.Open = fmt.Sprintf("%d sealed payloads are not here or not open: their commitments are part of the log, their contents were not checked", v.sealed)
+	}
+	return c
+}

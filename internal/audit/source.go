@@ -1,0 +1,100 @@
+package audit
+
+import (
+	"fmt"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+)
+
+// Source is a log at rest, to be verified, exported or replayed. Its functions
+// may be called from one goroutine at a time.
+type Source struct {
+	Size       uint64 // events in it
+	Checkpoint []byte // its own last signed checkpoint, nil if it has none
+
+	// Events calls fn with each event from from to to in order; the bytes are
+	// good for the call only. It ends at fn's error, or at an event it cannot read.
+	Events func(from, to uint64, fn func(seq uint64, event []byte) error) error
+
+	// Payload returns what lies beside an event.
+	Payload func(seq uint64) (Payload, error)
+
+	// Hashes reads stored tree hashes by tlog.StoredHashIndex; nil if none are stored.
+	Hashes func(indexes []int64) ([]tlog.Hash, error)
+}
+
+const (
+	hashesAhead   = 1024 // stored hashes read at once
+	unreadableMax = 4096 // events tried one by one before the rest is given up
+)
+
+// VerifyLog verifies a log at rest in which every committed payload must be
+// found. An error says that an option is unusable.
+func VerifyLog(s *Source, opts Options) (*Report, error) {
+	v, err := NewVerifier(s.Checkpoint, opts)
+	if err != nil {
+		return nil, err
+	}
+	v.total, v.payload, v.required = s.Size, s.Payload, true
+	if s.Hashes != nil {
+		v.nodes = storedNodes(s.Hashes)
+	}
+	v.read(s)
+	return v.Finish(), nil
+}
+
+// read feeds a source's events. An event that cannot be read is a fault, and
+// reading goes on behind it.
+func (v *Verifier) read(s *Source) {
+	failures := 0
+	for v.size < s.Size {
+		at := v.size
+		err := s.Events(at+1, s.Size, func(_ uint64, event []byte) error {
+			v.Event(event)
+			return nil
+		})
+		switch {
+		case err == nil && v.size < s.Size:
+			v.Unreadable("none: the log ends before its size")
+			return
+		case err == nil:
+			return
+		case v.size > at:
+			failures = 0
+		}
+		if failures++; failures > unreadableMax {
+			v.Unreadable(fmt.Sprintf("%d unreadable ones in a row; the rest was given up: %v", unreadableMax, err))
+			return
+		}
+		v.Unreadable("unreadable")
+	}
+}
+
+// storedNodes reads stored hashes in runs: nodes are completed, and asked for,
+// in the order of their stored index.
+func storedNodes(read func([]int64) ([]tlog.Hash, error)) nodeReader {
+	first, window := int64(0), []tlog.Hash(nil)
+	return func(level int, n uint64) (events.Hash, string, bool, error) {
+		index := tlog.StoredHashIndex(level, int64(n))
+		if at := index - first; at >= 0 && at < int64(len(window)) {
+			return events.Hash(window[at]), "", true, nil
+		}
+		for ahead := int64(hashesAhead); ahead >= 1; ahead /= 2 {
+			indexes := make([]int64, ahead)
+			for i := range indexes {
+				indexes[i] = index + int64(i)
+			}
+			hashes, err := read(indexes)
+			switch {
+			case err == nil && len(hashes) == len(indexes):
+				first, window = index, hashes
+				return events.Hash(hashes[0]), "", true, nil
+			case ahead == 1:
+				return events.Hash{}, "", true, fmt.Errorf("unreadable: %w", err)
+			}
+		}
+		return events.Hash{}, "", true, nil
+	}
+}

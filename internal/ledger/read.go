@@ -1,0 +1,160 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/projection"
+	"github.com/ledgerd/ledgerd/internal/reason"
+	"github.com/ledgerd/ledgerd/internal/store"
+	"github.com/ledgerd/ledgerd/internal/wire"
+)
+
+// Name is the ledger's name, a token of every subject.
+func (l *Ledger) Name() string { return l.name }
+
+// Origin names the log.
+func (l *Ledger) Origin() string { return l.origin }
+
+// Durable is the last seq that is synced. Nothing above it is ever read.
+func (l *Ledger) Durable() uint64 { return l.store.Durable() }
+
+// Events calls fn for each durable event from … to, with its exact bytes,
+// which fn must not keep.
+func (l *Ledger) Events(from, to uint64, fn func(seq uint64, b []byte) error) error {
+	return l.store.Events(from, to, fn)
+}
+
+// Event returns the exact bytes of a durable event.
+func (l *Ledger) Event(seq uint64) ([]byte, error) { return l.store.Event(seq) }
+
+// Health says what keeps the ledger from full service; empty when nothing
+// does. Safe for concurrent use.
+func (l *Ledger) Health() []string {
+	var faults []string
+	if err := l.Err(); err != nil {
+		faults = append(faults, err.Error())
+	}
+	if l.low.Load() > 0 {
+		faults = append(faults, string(reason.StorageLow))
+	}
+	if l.clock.isSuspect() {
+		faults = append(faults, "the wall clock is more than a minute ahead of ledger time and not followed; an admin may accept it with clock.accept")
+	}
+	return faults
+}
+
+// Recorded is the reply to the decision at seq as its asker got it, without
+// value; full adds what the asker was not told.
+func (l *Ledger) Recorded(seq uint64, full bool) ([]byte, *events.Decision, error) {
+	if seq == 0 || seq > l.Durable() {
+		return nil, nil, store.ErrNotFound
+	}
+	r, err := l.recorded(seq)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.Full = full
+	return r.Encode(), r.Decision, nil
+}
+
+// Proof is an event's inclusion proof under the last signed checkpoint.
+type Proof struct {
+	Index      uint64 // seq−1
+	Leaf       events.Hash
+	Hashes     []events.Hash
+	Checkpoint []byte // the signed note
+}
+
+// Prove returns the inclusion proof of seq, signing a checkpoint that covers
+// it where none does yet.
+func (l *Ledger) Prove(seq uint64) (Proof, error) {
+	if seq == 0 || seq > l.Durable() {
+		return Proof{}, store.ErrNotFound
+	}
+	if seq > l.signed.Load() {
+		if err := l.checkpoint(); err != nil {
+			return Proof{}, err
+		}
+	}
+	l.signing.Lock()
+	size, signed := l.signed.Load(), *l.lastNote.Load()
+	l.signing.Unlock()
+	path, err := tlog.ProveRecord(int64(size), int64(seq-1), l.store)
+	if err != nil {
+		return Proof{}, err
+	}
+	b, err := l.store.Event(seq)
+	if err != nil {
+		return Proof{}, err
+	}
+	p := Proof{Index: seq - 1, Leaf: events.LeafHash(b), Checkpoint: signed}
+	for _, h := range path {
+		p.Hashes = append(p.Hashes, events.Hash(h))
+	}
+	return p, nil
+}
+
+// StateAt folds the log from its start to seq. It takes as long as that does.
+func (l *Ledger) StateAt(ctx context.Context, seq uint64) (*projection.State, error) {
+	if seq == 0 || seq > l.Durable() {
+		return nil, store.ErrNotFound
+	}
+	state := projection.New()
+	err := l.store.Events(1, seq, func(seq uint64, b []byte) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return foldOne(state, seq, b, l.openPayload)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("state at %d: %w", seq, err)
+	}
+	return state, nil
+}
+
+// Explain judges a request without any effect: no event, no value.
+func Explain(s *projection.State, lane wire.Lane, subject, operation string, request []byte) Explanation {
+	r, code := wire.Decode(lane, operation, request)
+	if r != nil {
+		r.OperationID = "" // whether an id was used before is no guard on the request
+	}
+	o := Decide(s, &Proposal{Lane: lane, Subject: subject, Operation: wire.Known(lane, operation), Refused: code, Request: r})
+	e := Explanation{Decision: o.Decision, Steps: o.Steps, Guards: Guards(o.Decision.Operation, reason.Code(o.Decision.Reason))}
+	a := s.Agent(subject)
+	if capability := capabilityOf(r); a != nil && capability != "" {
+		if ok, by := s.Holds(a, capability); !ok {
+			e.Capability, e.RemovedBy = capability, by
+		}
+	}
+	return e
+}
+
+// Explanation is what a request would meet, guard by guard.
+type Explanation struct {
+	Decision   *events.Decision
+	Steps      []*events.Decision
+	Guards     []Guard
+	Capability string // one that the request needs and the sender lacks
+	RemovedBy  string // the level nearest the environment that lacks it
+}
+
+func capabilityOf(r *wire.Request) string {
+	if r == nil {
+		return ""
+	}
+	switch b := r.Body.(type) {
+	case *wire.MemoryRead:
+		return "memory.read"
+	case *wire.MemoryWrite, *wire.MemoryDelete:
+		return "memory.write"
+	case *wire.AgentRegister:
+		return "agent.register"
+	case *wire.ActionAuthorize:
+		return named(b.Action, events.ValidAction)
+	}
+	return ""
+}

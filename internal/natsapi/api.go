@@ -1,0 +1,170 @@
+package natsapi
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/micro"
+	"golang.org/x/time/rate"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/ledger"
+	"github.com/ledgerd/ledgerd/internal/reason"
+	"github.com/ledgerd/ledgerd/internal/wire"
+)
+
+// api turns messages into calls of the ledger and answers into messages. It
+// holds no rule: what it refuses itself is form (the subject, the reply
+// subject, the rate), and everything else is judged and logged.
+type api struct {
+	ledger  *ledger.Ledger
+	name    string
+	refused *Refusals // before judgement, for requests.refused
+	limits  limiter
+	folds   chan struct{} // one fold of the whole log at a time
+}
+
+// request is a message that may be answered: one of the micro service's, or a
+// plain one.
+type request interface {
+	Subject() string
+	Reply() string
+	Data() []byte
+	Respond([]byte, ...micro.RespondOpt) error
+}
+
+// propose takes a proposal. The sender is the subject's own token, which the
+// server has pinned to the connection's key.
+func (a *api) propose(m request) { a.judge(m, wire.Propose) }
+
+// control takes an admin's or a registrar's verb. It has a queue of its own
+// and no rate, so that it is never behind proposals.
+func (a *api) control(m request) { a.judge(m, wire.Control) }
+
+func (a *api) judge(m request, lane wire.Lane) {
+	s, reply, ok := a.parse(m, lane)
+	if !ok {
+		return
+	}
+	if lane == wire.Propose && !a.limits.take(s.ID, 1) {
+		a.refuse(m, s.ID, reply, reason.RateLimited)
+		return
+	}
+	p := &ledger.Proposal{Lane: lane, Subject: s.ID, Operation: wire.Known(lane, s.Name)}
+	if reply == foreignReply {
+		p.Refused = reason.BadReplySubject
+	} else if p.Request, p.Refused = wire.Decode(lane, s.Name, m.Data()); p.Refused == "" && lane == wire.Propose {
+		if !a.limits.take(s.ID, eventsCaused(p.Request)-1) {
+			a.refuse(m, s.ID, reply, reason.RateLimited)
+			return
+		}
+	}
+	var answer func(ledger.Answer)
+	if reply == ownReply {
+		answer = func(out ledger.Answer) { respond(m, out.Reply, out.Reason) }
+	}
+	if code := a.ledger.Submit(p, answer); code != "" {
+		a.refuse(m, s.ID, reply, code)
+	}
+}
+
+// eventsCaused is what a request costs of its sender's rate.
+func eventsCaused(r *wire.Request) int {
+	if b, ok := r.Body.(*wire.SOPValidate); ok {
+		if steps, ok := b.SOP.Get("steps"); ok {
+			return 1 + min(len(steps.Elements), events.SOPStepsMax)
+		}
+	}
+	return 1
+}
+
+// Where a request's answer may go.
+type replyKind int
+
+const (
+	noReply      replyKind = iota
+	ownReply               // under the sender's own inbox
+	foreignReply           // anywhere else: the server does not check, so we must
+)
+
+// parse takes the message's subject apart. Where it does not parse, or names
+// another ledger, the request is answered malformed_request and only counted.
+func (a *api) parse(m request, lane wire.Lane) (wire.Subject, replyKind, bool) {
+	s, ok := wire.ParseSubject(m.Subject())
+	if !ok || s.Ledger != a.name || s.Lane != lane {
+		id := senderOf(m.Subject())
+		a.refuse(m, id, a.replyOf(m, id), reason.MalformedRequest)
+		return s, noReply, false
+	}
+	return s, a.replyOf(m, s.ID), true
+}
+
+// senderOf is the id token of a subject whose rest does not parse: the server
+// pinned it all the same.
+func senderOf(subject string) string {
+	parts := strings.SplitN(subject, ".", 5)
+	if len(parts) == 5 && events.ValidID(parts[3]) {
+		return parts[3]
+	}
+	return ""
+}
+
+func (a *api) replyOf(m request, id string) replyKind {
+	switch reply := m.Reply(); {
+	case reply == "":
+		return noReply
+	case id != "" && wire.OwnInbox(id, reply):
+		return ownReply
+	}
+	return foreignReply
+}
+
+// refuse turns a request away before judgement: counted, one event a second.
+func (a *api) refuse(m request, id string, reply replyKind, code reason.Code) {
+	if code != reason.NotKnownCommitted {
+		a.refused.Add(id, string(code), time.Now())
+	}
+	if reply == ownReply {
+		respond(m, wire.Error(code), code)
+	}
+}
+
+// respond answers with the reason in headers too; a denial is an answer like
+// any other. A failure to send is the connection's to report: the outcome is
+// found by operation id.
+func respond(m request, body []byte, code reason.Code) {
+	headers := micro.Headers{}
+	if code != "" {
+		headers["Ledgerd-Reason"] = []string{string(code)}
+		if info, _ := reason.Of(code); !info.Allowed {
+			headers["Nats-Service-Error-Code"] = []string{strconv.Itoa(info.Number)}
+			headers["Nats-Service-Error"] = []string{info.Text}
+		}
+	}
+	_ = m.Respond(body, micro.WithHeaders(headers))
+}
+
+// limiter gives each id a bucket of tokens. Ids are registered ones, since the
+// server pins them, so that the map is bounded by the registry.
+type limiter struct {
+	mu    sync.Mutex
+	rate  rate.Limit // tokens a second; 0 = no limit
+	burst int
+	by    map[string]*rate.Limiter
+}
+
+func (l *limiter) take(id string, n int) bool {
+	if l.rate == 0 || n == 0 {
+		return true
+	}
+	l.mu.Lock()
+	b := l.by[id]
+	if b == nil {
+		b = rate.NewLimiter(l.rate, l.burst)
+		l.by[id] = b
+	}
+	l.mu.Unlock()
+	return b.AllowN(time.Now(), n)
+}

@@ -1,0 +1,398 @@
+package natsapi
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/ledger"
+	"github.com/ledgerd/ledgerd/internal/projection"
+	"github.com/ledgerd/ledgerd/internal/reason"
+	"github.com/ledgerd/ledgerd/internal/store"
+	"github.com/ledgerd/ledgerd/internal/wire"
+)
+
+// query answers a question. Queries leave no event, return no memory value,
+// and tell an agent no more than its replies did. One whose reply is not under
+// its asker's own inbox is dropped.
+func (a *api) query(m request) {
+	s, reply, ok := a.parse(m, wire.Query)
+	if !ok || reply != ownReply {
+		return
+	}
+	if !a.limits.take(s.ID, 1) {
+		a.refuse(m, s.ID, reply, reason.RateLimited)
+		return
+	}
+	q, code := wire.DecodeQuery(s.Name, m.Data())
+	if code != "" {
+		respond(m, wire.Error(code), code)
+		return
+	}
+	look := func(state *projection.State) func() []byte {
+		asker, code := newAsker(state, s.ID)
+		if code == "" {
+			code = asker.mayAsk(s.Name)
+		}
+		if code != "" {
+			return func() []byte { return wire.Error(code) }
+		}
+		return a.answer(state, asker, s.Name, q)
+	}
+	if code := a.ledger.Ask(look, func(out ledger.Answer) { respondQuery(m, out) }); code != "" {
+		a.refuse(m, s.ID, reply, code)
+	}
+}
+
+// respondQuery runs apart from the ledger's answers: a proof or a page of
+// events takes its time.
+func respondQuery(m request, out ledger.Answer) {
+	if out.Reason != "" {
+		respond(m, out.Reply, out.Reason)
+		return
+	}
+	code := refusalIn(out.Reply)
+	respond(m, out.Reply, code)
+}
+
+// refusalIn is the code of an error reply, empty for any other.
+func refusalIn(reply []byte) reason.Code {
+	prefix := `{"type":"` + wire.ErrorType + `","reason_code":"`
+	rest, ok := strings.CutPrefix(string(reply[:min(len(reply), 256)]), prefix)
+	if !ok {
+		return ""
+	}
+	code, _, _ := strings.Cut(rest, `"`)
+	return reason.Code(code)
+}
+
+// asker is who asks and what of the ledger is open to it.
+type asker struct {
+	id   string
+	role string
+	root string // an observer's subtree; an agent's own id; empty for the whole ledger
+}
+
+func newAsker(s *projection.State, id string) (asker, reason.Code) {
+	if a := s.Agent(id); a != nil {
+		if a.Revoked {
+			return asker{}, reason.AgentRevoked
+		}
+		return asker{id, RoleAgent, id}, ""
+	}
+	p := s.Principal(id)
+	switch {
+	case p == nil:
+		return asker{}, reason.UnknownAgent
+	case p.Revoked:
+		return asker{}, reason.AgentRevoked
+	}
+	return asker{id, p.Role, p.Root}, ""
+}
+
+// mayAsk is the table of who may ask what.
+func (w asker) mayAsk(what string) reason.Code {
+	switch w.role {
+	case RoleAdmin, RoleObserver, RoleAuditor:
+		return ""
+	case RoleAgent:
+		if slices.Contains([]string{"capabilities", "explain", "decision", "proof", "checkpoint"}, what) {
+			return ""
+		}
+	case RoleApprover:
+		if what == "decision" || what == "checkpoint" {
+			return ""
+		}
+	case RoleHandler, RoleRegistrar:
+		if what == "checkpoint" {
+			return ""
+		}
+	}
+	return reason.NotPermittedForRole
+}
+
+// full reports whether w is told what the log says, not what the sender was.
+func (w asker) full() bool { return w.role != RoleAgent && w.role != RoleApprover }
+
+// sees reports whether agent's doings are open to w.
+func (w asker) sees(s *projection.State, agent string) bool {
+	if w.root == "" {
+		return true
+	}
+	a := s.Agent(agent)
+	return a != nil && a.Within(w.root)
+}
+
+func refusal(code reason.Code) func() []byte {
+	return func() []byte { return wire.Error(code) }
+}
+
+// answer runs in the writer's goroutine: it takes from the state what it
+// needs and leaves the rest to the returned function.
+func (a *api) answer(s *projection.State, w asker, what string, q *wire.QueryRequest) func() []byte {
+	switch what {
+	case "capabilities":
+		return a.capabilities(s, w, q)
+	case "explain":
+		return a.explain(s, w, q)
+	case "decision":
+		return a.decision(s, w, q)
+	case "agents":
+		return agents(s, w, q)
+	case "events":
+		return a.events(s, w, q)
+	case "proof":
+		return a.proof(s, w, q)
+	case "checkpoint":
+		return func() []byte { return wire.Encode(wire.Checkpoint{Checkpoint: string(a.ledger.Checkpoint())}) }
+	}
+	return refusal(reason.UnsupportedOperation)
+}
+
+func (a *api) capabilities(s *projection.State, w asker, q *wire.QueryRequest) func() []byte {
+	id := q.AgentID
+	if id == "" {
+		id = w.id
+	}
+	if !w.sees(s, id) || s.Agent(id) == nil {
+		return refusal(reason.NotFound)
+	}
+	if q.At == 0 || q.At == s.Seq {
+		out := capabilitiesOf(s, id)
+		return func() []byte { return wire.Encode(out) }
+	}
+	if !w.full() {
+		return refusal(reason.NotPermittedForRole) // it folds the whole log
+	}
+	return func() []byte { return a.capabilitiesAt(id, q.At) }
+}
+
+func (a *api) capabilitiesAt(id string, at uint64) []byte {
+	select {
+	case a.folds <- struct{}{}:
+		defer func() { <-a.folds }()
+	default:
+		return wire.Error(reason.Overloaded)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	s, err := a.ledger.StateAt(ctx, at)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return wire.Error(reason.Overloaded)
+	case err != nil || s.Agent(id) == nil:
+		return wire.Error(reason.NotFound)
+	}
+	return wire.Encode(capabilitiesOf(s, id))
+}
+
+func capabilitiesOf(s *projection.State, id string) wire.Capabilities {
+	agent := s.Agent(id)
+	out := wire.Capabilities{
+		AgentID: id, Declared: list(agent.Declared), Use: list(agent.Declared),
+		Effective: list(s.Effective(agent)), Removed: []wire.Removed{}, Seq: s.Seq,
+	}
+	for _, capability := range agent.Declared {
+		if ok, by := s.Holds(agent, capability); !ok {
+			out.Removed = append(out.Removed, wire.Removed{Capability: capability, By: by})
+		}
+	}
+	return out
+}
+
+// list is a slice that JSON writes as [] when it is empty.
+func list(s []string) []string { return append([]string{}, s...) }
+
+func (a *api) explain(s *projection.State, w asker, q *wire.QueryRequest) func() []byte {
+	if q.Seq != 0 {
+		return a.recorded(s, w, q.Seq, a.explainRecorded)
+	}
+	id, lane := q.AgentID, wire.Propose
+	if id == "" {
+		id = w.id
+	}
+	if s.Agent(id) == nil {
+		lane = wire.Control
+	}
+	if id != w.id && !w.sees(s, id) || s.Agent(id) == nil && s.Principal(id) == nil {
+		return refusal(reason.NotFound)
+	}
+	e := ledger.Explain(s, lane, id, q.Operation, q.Request)
+	out := explanation(e.Decision, e.Guards, w.full())
+	out.Seq = s.Seq
+	if e.Capability != "" {
+		out.Removed = []wire.Removed{{Capability: e.Capability, By: e.RemovedBy}}
+	}
+	for _, step := range e.Steps {
+		out.Decisions = append(out.Decisions, wire.Explained{StepID: step.StepID, Action: step.Action, Allowed: step.Allowed, ReasonCode: reason.Code(step.Reason)})
+	}
+	return func() []byte { return wire.Encode(out) }
+}
+
+func explanation(d *events.Decision, guards []ledger.Guard, full bool) wire.Explanation {
+	code := reason.Code(d.Reason)
+	told := reason.Told(code)
+	hidden := told != code && !full
+	if full {
+		told = code
+	}
+	out := wire.Explanation{
+		Subject: d.Subject, Lineage: d.Lineage, Operation: d.Operation, Resource: d.Resource, Allowed: d.Allowed,
+		ReasonCode: told, Message: told.Text(), PolicyVersion: d.PolicyVersion, Guards: []wire.Guard{},
+	}
+	if !hidden {
+		out.Owner = d.Owner
+	}
+	for _, g := range guards {
+		if g.Reason != "" && !full {
+			g.Reason = reason.Told(g.Reason)
+		}
+		out.Guards = append(out.Guards, wire.Guard{Guard: g.Name, Result: g.Result, ReasonCode: g.Reason})
+	}
+	return out
+}
+
+func (a *api) explainRecorded(seq uint64, d *events.Decision, full bool) []byte {
+	out := explanation(d, ledger.Guards(d.Operation, reason.Code(d.Reason)), full)
+	out.Seq = seq
+	return wire.Encode(out)
+}
+
+func (a *api) decision(s *projection.State, w asker, q *wire.QueryRequest) func() []byte {
+	seq := q.Seq
+	if seq == 0 {
+		id := q.AgentID
+		if id == "" {
+			id = w.id
+		}
+		op, ok := s.Operation(id, q.OperationID)
+		if !ok || id != w.id && !w.sees(s, id) {
+			return refusal(reason.NotFound)
+		}
+		seq = op.Seq
+	}
+	return a.recorded(s, w, seq, func(seq uint64, _ *events.Decision, full bool) []byte {
+		reply, _, err := a.ledger.Recorded(seq, full)
+		if err != nil {
+			return wire.Error(reason.NotFound)
+		}
+		return reply
+	})
+}
+
+// recorded shows a decision in the log to w, if its subject's doings are open
+// to w. Who is below whom never changes, so that it may be looked up now.
+func (a *api) recorded(s *projection.State, w asker, seq uint64, show func(uint64, *events.Decision, bool) []byte) func() []byte {
+	subtree := subtreeOf(s, w)
+	return func() []byte {
+		_, d, err := a.ledger.Recorded(seq, true)
+		if err != nil || !subtree.has(d.Subject) && d.Subject != w.id {
+			return wire.Error(reason.NotFound)
+		}
+		return show(seq, d, w.full())
+	}
+}
+
+// subtree is the ids open to an asker; nil is everyone.
+type subtree map[string]bool
+
+func (t subtree) has(id string) bool { return t == nil || t[id] }
+
+func subtreeOf(s *projection.State, w asker) subtree {
+	if w.root == "" {
+		return nil
+	}
+	t := subtree{}
+	for _, id := range s.AgentIDs() {
+		if s.Agent(id).Within(w.root) {
+			t[id] = true
+		}
+	}
+	return t
+}
+
+func agents(s *projection.State, w asker, q *wire.QueryRequest) func() []byte {
+	out := wire.Agents{Agents: []wire.Agent{}, Seq: s.Seq}
+	size := 0
+	for _, id := range s.AgentIDs() {
+		a := s.Agent(id)
+		if id <= q.After || q.Root != "" && !a.Within(q.Root) || !w.sees(s, id) {
+			continue
+		}
+		entry := wire.Agent{
+			AgentID: id, Depth: a.Depth, Capabilities: list(a.Declared), Effective: list(s.Effective(a)),
+			PublicKey: a.PublicKey, Revoked: a.Revoked,
+		}
+		if a.Parent != nil {
+			entry.ParentID = a.Parent.ID
+		}
+		size += len(wire.Encode(entry)) + 1
+		if n := len(out.Agents); size > replyRoom || q.Limit > 0 && uint64(n) == q.Limit {
+			out.Next = out.Agents[n-1].AgentID
+			break
+		}
+		out.Agents = append(out.Agents, entry)
+	}
+	return func() []byte { return wire.Encode(out) }
+}
+
+// replyRoom leaves space for what stands around a list in a reply.
+const replyRoom = events.ReplyBytesMax - 4096
+
+var errPageFull = errors.New("page full")
+
+func (a *api) events(s *projection.State, w asker, q *wire.QueryRequest) func() []byte {
+	subtree := subtreeOf(s, w)
+	return func() []byte {
+		out := wire.Events{Events: []string{}, Next: q.From, Head: a.ledger.Durable()}
+		size := 0
+		err := a.ledger.Events(q.From, min(out.Head, q.From+eventsScanMax), func(seq uint64, b []byte) error {
+			e, err := events.Parse(b)
+			if err != nil {
+				return err
+			}
+			category, _, _ := strings.Cut(string(e.Body.Type()), ".")
+			if subtree.has(e.Agent) && (q.Agent == "" || q.Agent == e.Agent) && (q.Category == "" || q.Category == category) {
+				size += len(wire.Encode(string(b))) + 1
+				if size > replyRoom || uint64(len(out.Events)) == q.Limit {
+					return errPageFull
+				}
+				out.Events = append(out.Events, string(b))
+			}
+			out.Next = seq + 1
+			return nil
+		})
+		if err != nil && !errors.Is(err, errPageFull) && !errors.Is(err, store.ErrNotFound) {
+			return wire.Error(reason.NotKnownCommitted)
+		}
+		return wire.Encode(out)
+	}
+}
+
+const eventsScanMax = 10_000 // events looked at for one page; next tells where to go on
+
+func (a *api) proof(s *projection.State, w asker, q *wire.QueryRequest) func() []byte {
+	subtree := subtreeOf(s, w)
+	return func() []byte {
+		b, err := a.ledger.Event(q.Seq)
+		if err != nil {
+			return wire.Error(reason.NotFound)
+		}
+		e, err := events.Parse(b)
+		if err != nil || !subtree.has(e.Agent) && e.Agent != w.id {
+			return wire.Error(reason.NotFound)
+		}
+		p, err := a.ledger.Prove(q.Seq)
+		if err != nil {
+			return wire.Error(reason.NotFound)
+		}
+		out := wire.Proof{Seq: q.Seq, Index: p.Index, Leaf: p.Leaf.String(), Hashes: []string{}, Checkpoint: string(p.Checkpoint)}
+		for _, h := range p.Hashes {
+			out.Hashes = append(out.Hashes, h.String())
+		}
+		return wire.Encode(out)
+	}
+}

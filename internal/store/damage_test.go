@@ -1,0 +1,301 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// closedLog is a log of size events, cleanly closed in memory, with its anchor
+// at the end. Where every is set, so many events each go to a table of their own,
+// save the last, which stay in the WAL.
+func closedLog(t *testing.T, size, every int) (*ledger, *vfs.MemFS) {
+	t.Helper()
+	sys := vfs.NewCrashableMem()
+	l := newLedger(t, "d", Options{FS: sys})
+	for len(l.events) < size {
+		n := min(5, size-len(l.events))
+		l.mustAppend(n)
+		if every > 0 && len(l.events)%every == 1 && len(l.events) < size {
+			must(t, l.s.db.Flush())
+		}
+	}
+	l.note = l.sign()
+	l.check()
+	l.mustClose()
+	must(t, syncDir(sys, "d/db")) // what Pebble deleted stays deleted in the clones
+	same(t, contents(t, sys, "d"), contents(t, sys.CrashClone(vfs.CrashCloneCfg{}), "d"))
+	return l, sys
+}
+
+// sweep flips bits of one file of the log, each in a copy of its own, and
+// opens: refused with the directory untouched, or all data intact. It returns
+// how many were tried, refused and silent (opened, but not whole).
+func sweep(t *testing.T, l *ledger, sys *vfs.MemFS, file string, bits int) (tried, refused, silent int64) {
+	t.Helper()
+	var next, nTried, nRefused, nSilent atomic.Int64
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for bit := next.Add(1) - 1; bit < int64(bits); bit = next.Add(1) - 1 {
+				c := *l
+				img := sys.CrashClone(vfs.CrashCloneCfg{})
+				c.opts = Options{FS: img}
+				buf, err := img.UnsafeGetFileDataBuffer(file)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				buf[bit/8] ^= 1 << (bit % 8)
+				before := contents(t, img, "d")
+				nTried.Add(1)
+				if err := c.open(); err != nil {
+					nRefused.Add(1)
+					same(t, before, contents(t, img, "d"))
+					if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrBehindAnchor) && !errors.Is(err, ErrFormat) {
+						t.Errorf("bit %d: %v", bit, err)
+					}
+					continue
+				}
+				if size, err := verifyLog(c.s, c.events); err != nil || size != uint64(len(c.events)) {
+					nSilent.Add(1)
+					t.Errorf("bit %d of %s: opened with %d of %d events: %v", bit, file, size, len(c.events), err)
+				}
+				c.s.Close()
+			}
+		})
+	}
+	wg.Wait()
+	return nTried.Load(), nRefused.Load(), nSilent.Load()
+}
+
+// INT-01: every bit of the WAL that holds 40 events, after a clean close.
+// Pebble alone opens nearly all of them and drops every later record.
+func TestINT01_EveryBitOfTheWAL(t *testing.T) {
+	t.Parallel()
+	l, sys := closedLog(t, 41, 0)
+	logs := files(t, sys, "d/db", "", ".log")
+	wal := logs[len(logs)-1]
+	buf, err := sys.UnsafeGetFileDataBuffer(wal)
+	must(t, err)
+	tried, refused, silent := sweep(t, l, sys, wal, len(buf)*8)
+	t.Logf("%s, %d bytes: tried %d, refused %d, intact %d, silent %d", wal, len(buf), tried, refused, tried-refused-silent, silent)
+	if tried != int64(len(buf)*8) || refused < tried/2 {
+		t.Errorf("the sweep has not swept: tried %d, refused %d", tried, refused)
+	}
+}
+
+// INT-02: every bit of the MANIFEST. Pebble alone opens, loses flushed events
+// and deletes their tables.
+func TestINT02_EveryBitOfTheManifest(t *testing.T) {
+	t.Parallel()
+	l, sys := closedLog(t, 100, 40)
+	if n := len(files(t, sys, "d/db", "", ".sst")); n < 2 {
+		t.Fatalf("%d tables, want several", n)
+	}
+	current := files(t, sys, "d/db", "marker.manifest.", "")[0]
+	for _, m := range files(t, sys, "d/db", "MANIFEST-", "") {
+		buf, err := sys.UnsafeGetFileDataBuffer(m)
+		must(t, err)
+		tried, refused, silent := sweep(t, l, sys, m, len(buf)*8)
+		t.Logf("%s, %d bytes: tried %d, refused %d, intact %d, silent %d", m, len(buf), tried, refused, tried-refused-silent, silent)
+		inUse := strings.HasSuffix(current, sys.PathBase(m))
+		if tried != int64(len(buf)*8) || inUse && refused < tried/2 {
+			t.Errorf("the sweep has not swept: tried %d, refused %d", tried, refused)
+		}
+	}
+}
+
+// Bit rot in the tables: refused at open, or told by the read that meets it;
+// never a wrong answer.
+func TestEveryByteOfATable(t *testing.T) {
+	t.Parallel()
+	l, sys := closedLog(t, 12, 10)
+	tables := files(t, sys, "d/db", "", ".sst")
+	table := tables[len(tables)-1]
+	buf, err := sys.UnsafeGetFileDataBuffer(table)
+	must(t, err)
+	told, intact := 0, 0
+	for i := range buf {
+		c := *l
+		img := sys.CrashClone(vfs.CrashCloneCfg{})
+		c.opts = Options{FS: img}
+		b, err := img.UnsafeGetFileDataBuffer(table)
+		must(t, err)
+		b[i] ^= 0x20
+		if err := c.open(); err != nil {
+			told++
+			continue
+		}
+		size, err := verifyLog(c.s, c.events)
+		switch {
+		case err == nil && size == uint64(len(c.events)):
+			intact++
+		case errors.Is(err, ErrCorrupt), errors.Is(err, ErrStopped):
+			told++
+		default:
+			t.Errorf("byte %d of %s: read %d of %d events: %v", i, table, size, len(c.events), err)
+		}
+		c.s.Close()
+	}
+	t.Logf("%s, %d bytes: told %d, intact %d", table, len(buf), told, intact)
+	if told < len(buf)/2 {
+		t.Error("the sweep has not swept")
+	}
+}
+
+// F7, F8: cut at every byte, a file missing, a marker missing.
+func TestMissingPiecesAreRefused(t *testing.T) {
+	t.Parallel()
+	l, sys := closedLog(t, 31, 20)
+	logs := files(t, sys, "d/db", "", ".log")
+	wal := logs[len(logs)-1]
+	buf, err := sys.UnsafeGetFileDataBuffer(wal)
+	must(t, err)
+	fresh := func() (*ledger, *vfs.MemFS) {
+		c := *l
+		img := sys.CrashClone(vfs.CrashCloneCfg{})
+		c.opts = Options{FS: img}
+		return &c, img
+	}
+	rewrite := func(img *vfs.MemFS, file string, b []byte) {
+		f, err := img.Create(file, vfs.WriteCategoryUnspecified)
+		must(t, err)
+		_, err = f.Write(b)
+		must(t, err)
+		must(t, f.Close())
+	}
+	cut := 0
+	for n := range buf {
+		c, img := fresh()
+		rewrite(img, wal, buf[:n])
+		before := contents(t, img, "d")
+		if err := c.open(); err == nil {
+			if size, err := verifyLog(c.s, c.events); err != nil || size != 31 {
+				t.Fatalf("WAL cut to %d of %d bytes: opened with %d events: %v", n, len(buf), size, err)
+			}
+			c.s.Close()
+			continue
+		}
+		cut++
+		same(t, before, contents(t, img, "d"))
+	}
+	t.Logf("WAL cut to every length below %d: refused %d", len(buf), cut)
+	if cut < len(buf)/3 { // what follows the last record is of a recycled file
+		t.Errorf("only %d of %d cuts were refused", cut, len(buf))
+	}
+	names, err := sys.List("d/db")
+	must(t, err)
+	current := files(t, sys, "d/db", "marker.manifest.", "")[0]
+	for _, name := range names {
+		c, img := fresh()
+		must(t, img.Remove("d/db/"+name))
+		before := contents(t, img, "d")
+		err := c.open()
+		needless := name == "LOCK" || strings.HasPrefix(name, "OPTIONS-") ||
+			strings.HasPrefix(name, "MANIFEST-") && !strings.HasSuffix(current, name) ||
+			strings.HasSuffix(name, ".log") && "d/db/"+name != wal
+		if needless != (err == nil) {
+			t.Errorf("without %s: %v", name, err)
+		}
+		if err == nil {
+			c.check()
+			c.s.Close()
+			continue
+		}
+		if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrBehindAnchor) {
+			t.Errorf("without %s: %v", name, err)
+		}
+		same(t, before, contents(t, img, "d"))
+	}
+}
+
+// A lost WAL behind a MANIFEST that knows nothing of a later table: events are
+// missing in the middle while the end is there and the anchor's size fits.
+func TestHoleInTheMiddleIsRefused(t *testing.T) {
+	l, sys := closedLog(t, 61, 0)
+	for _, hole := range [][2]uint64{{1, 2}, {20, 25}, {60, 61}, {61, 62}} {
+		for _, what := range []byte{eventKeys, hashKeys} {
+			img := sys.CrashClone(vfs.CrashCloneCfg{})
+			c := *l
+			c.opts = Options{FS: img}
+			c.mustOpen()
+			from, to := hole[0], hole[1]
+			if what == hashKeys {
+				from, to = storedCount(from-1), storedCount(to-1)
+			}
+			must(t, c.s.db.DeleteRange(numKey(what, from), numKey(what, to), nil))
+			must(t, c.s.Close())
+			if what == eventKeys && hole[1] == 62 {
+				c.refused(ErrBehindAnchor)
+				continue
+			}
+			if err, want := c.refused(ErrCorrupt), fmt.Sprintf("%d is missing", from); !strings.Contains(err.Error(), want) {
+				t.Errorf("%c %v: %v, want %q", what, hole, err, want)
+			}
+		}
+	}
+}
+
+// An event and its tree hashes rewritten in the database, below and above the anchor.
+func TestRewrittenEventIsRefused(t *testing.T) {
+	l, sys := closedLog(t, 61, 0)
+	for _, seq := range []uint64{1, 17, 61} {
+		img := sys.CrashClone(vfs.CrashCloneCfg{})
+		c := *l
+		c.opts = Options{FS: img}
+		c.mustOpen()
+		e, err := c.s.Event(seq)
+		must(t, err)
+		e[len(e)-1] ^= 1
+		must(t, c.s.db.Set(numKey(eventKeys, seq), e, nil))
+		if err := c.s.ReadBack(seq, seq); !errors.Is(err, ErrStopped) || !errors.Is(err, ErrCorrupt) {
+			t.Errorf("read back %d: %v", seq, err)
+		}
+		c.s.Close()
+		if err := c.refused(ErrCorrupt); !strings.Contains(err.Error(), fmt.Sprintf("event %d:", seq)) {
+			t.Error(err)
+		}
+	}
+}
+
+func TestOpenNeedsRoom(t *testing.T) {
+	l, sys := closedLog(t, 21, 0)
+	sys.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: openFreeMin - 1, TotalBytes: 1 << 40})
+	l.refused(ErrStorageLow)
+	s, err := OpenReadOnly(l.dir, l.opts)
+	must(t, err)
+	if n, err := verifyLog(s, l.events); err != nil || n != 21 {
+		t.Fatalf("reading on a full disk: %d %v", n, err)
+	}
+	must(t, s.Close())
+	sys.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: openFreeMin, TotalBytes: 1 << 40})
+	l.mustOpen()
+	if free, err := l.s.Free(); err != nil || free != openFreeMin {
+		t.Errorf("free %d %v", free, err)
+	}
+	l.check()
+	l.mustClose()
+}
+
+// Damage on a real disk, so that the frozen view, too, is of real files.
+func TestTruncatedWALOnDiskIsRefused(t *testing.T) {
+	l := newLedger(t, filepath.Join(t.TempDir(), "d"), Options{})
+	l.mustAppend(99)
+	l.note = l.sign()
+	l.mustClose()
+	logs := files(t, vfs.Default, filepath.Join(l.dir, "db"), "", ".log")
+	wal := logs[len(logs)-1]
+	must(t, os.Truncate(wal, 0))
+	if err := l.refused(ErrBehindAnchor); !strings.Contains(err.Error(), "events 2–100 are lost") {
+		t.Error(err)
+	}
+}

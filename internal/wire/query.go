@@ -1,0 +1,206 @@
+package wire
+
+import (
+	"encoding/json"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/reason"
+)
+
+// QueryRequest is a decoded query; which fields may be set depends on what is
+// asked.
+type QueryRequest struct {
+	AgentID     string // capabilities, explain, decision by operation id
+	At          uint64 // capabilities: as of this seq; 0 = now
+	Seq         uint64 // decision, explain, proof
+	OperationID string // decision
+	Operation   string // explain
+	Request     []byte // explain: canonical
+	Root        string // agents
+	After       string // agents: continue behind this id
+	From        uint64 // events
+	Limit       uint64 // events, agents; 0 = as many as fit
+	Category    string // events
+	Agent       string // events
+}
+
+var queries = map[string]func(*fields, *QueryRequest){
+	"capabilities": func(f *fields, q *QueryRequest) {
+		q.AgentID, q.At = f.optID("agent_id"), f.optPositive("at")
+	},
+	"decision": func(f *fields, q *QueryRequest) {
+		q.Seq = f.optPositive("seq")
+		q.OperationID = f.printable("operation_id", events.ValidOperationID)
+		q.AgentID = f.optID("agent_id")
+		f.check((q.Seq == 0) != (q.OperationID == ""))
+	},
+	"explain": func(f *fields, q *QueryRequest) {
+		q.Seq, q.AgentID = f.optPositive("seq"), f.optID("agent_id")
+		q.Operation = f.printable("operation", events.ValidAction)
+		if f.has("request") {
+			v, ok := f.take("request")
+			if f.check(ok && v.Kind == events.Object); ok {
+				q.Request = v.AppendCanonical(nil)
+			}
+		}
+		f.check((q.Seq == 0) == (q.Operation != "" && q.Request != nil) && (q.Seq == 0) == (q.Operation != ""))
+	},
+	"proof":      func(f *fields, q *QueryRequest) { q.Seq = f.positive("seq") },
+	"checkpoint": func(*fields, *QueryRequest) {},
+	"agents": func(f *fields, q *QueryRequest) {
+		q.Root, q.After, q.Limit = f.optID("root"), f.optID("after"), f.optPositive("limit")
+	},
+	"events": func(f *fields, q *QueryRequest) {
+		q.From, q.Limit = f.positive("from"), f.positive("limit")
+		q.Category = f.printable("category", events.ValidKey)
+		q.Agent = f.optID("agent")
+	},
+}
+
+// Queries lists what can be asked.
+func Queries() []string {
+	var names []string
+	for name := range queries {
+		names = append(names, name)
+	}
+	return names
+}
+
+// DecodeQuery reads a query's request strictly; an empty one is {}.
+func DecodeQuery(what string, b []byte) (*QueryRequest, reason.Code) {
+	decode := queries[what]
+	if decode == nil {
+		return nil, reason.UnsupportedOperation
+	}
+	if len(b) == 0 {
+		b = []byte("{}")
+	}
+	if len(b) > events.RequestBytesMax {
+		return nil, reason.RequestTooLarge
+	}
+	v, err := events.ParseJSON(b)
+	if err != nil || v.Kind != events.Object {
+		return nil, reason.MalformedRequest
+	}
+	f := &fields{value: v}
+	q := &QueryRequest{}
+	decode(f, q)
+	if f.bad || f.used != len(v.Members) {
+		return nil, reason.MalformedRequest
+	}
+	return q, ""
+}
+
+func (f *fields) optID(name string) string {
+	if !f.has(name) {
+		return ""
+	}
+	return f.id(name)
+}
+
+func (f *fields) optPositive(name string) uint64 {
+	if !f.has(name) {
+		return 0
+	}
+	return f.positive(name)
+}
+
+// Capabilities answers the query of that name.
+type Capabilities struct {
+	AgentID   string    `json:"agent_id"`
+	Declared  []string  `json:"declared"`
+	Use       []string  `json:"use"`
+	Effective []string  `json:"effective"`
+	Removed   []Removed `json:"removed"`
+	Seq       uint64    `json:"seq"`
+}
+
+// Removed names a declared capability that is not effective and the level,
+// from the environment downwards, that lacks it first.
+type Removed struct {
+	Capability string `json:"capability"`
+	By         string `json:"by"`
+}
+
+// Agents answers the query of that name, sorted by id. Next, if any, is the id
+// to continue after.
+type Agents struct {
+	Agents []Agent `json:"agents"`
+	Next   string  `json:"next,omitempty"`
+	Seq    uint64  `json:"seq"`
+}
+
+// Agent is one agent as Agents shows it.
+type Agent struct {
+	AgentID      string   `json:"agent_id"`
+	ParentID     string   `json:"parent_id"`
+	Depth        int      `json:"depth"`
+	Capabilities []string `json:"capabilities"`
+	Effective    []string `json:"effective"`
+	PublicKey    string   `json:"public_key"`
+	Revoked      bool     `json:"revoked"`
+}
+
+// Events answers the query of that name: exact bytes, the seq to go on from,
+// and the last durable seq.
+type Events struct {
+	Events []string `json:"events"`
+	Next   uint64   `json:"next"`
+	Head   uint64   `json:"head"`
+}
+
+// Checkpoint answers the query of that name: the last signed note.
+type Checkpoint struct {
+	Checkpoint string `json:"checkpoint"`
+}
+
+// Proof answers the query of that name: RFC 6962 inclusion of leaf index
+// seq−1 in the tree of the checkpoint.
+type Proof struct {
+	Seq        uint64   `json:"seq"`
+	Index      uint64   `json:"index"`
+	Leaf       string   `json:"leaf"`
+	Hashes     []string `json:"hashes"`
+	Checkpoint string   `json:"checkpoint"`
+}
+
+// Explanation answers the query explain.
+type Explanation struct {
+	Subject       string      `json:"subject"`
+	Lineage       []string    `json:"lineage"`
+	Operation     string      `json:"operation"`
+	Resource      string      `json:"resource"`
+	Allowed       bool        `json:"allowed"`
+	ReasonCode    reason.Code `json:"reason_code"`
+	Message       string      `json:"message"`
+	PolicyVersion string      `json:"policy_version"`
+	Owner         string      `json:"owner,omitempty"`
+	Guards        []Guard     `json:"guards"`
+	Removed       []Removed   `json:"removed,omitempty"`
+	Decisions     []Explained `json:"decisions,omitempty"`
+	Seq           uint64      `json:"seq"` // of the state judged against, or of the decision explained
+}
+
+// Guard is one guard and what became of it: passed, failed or not_reached.
+type Guard struct {
+	Guard      string      `json:"guard"`
+	Result     string      `json:"result"`
+	ReasonCode reason.Code `json:"reason_code,omitempty"`
+}
+
+// Explained is one step of an explained SOP.
+type Explained struct {
+	StepID     string      `json:"step_id"`
+	Action     string      `json:"action"`
+	Allowed    bool        `json:"allowed"`
+	ReasonCode reason.Code `json:"reason_code"`
+}
+
+// Encode is the JSON of a query's answer.
+func Encode(answer any) []byte {
+	b, err := json.Marshal(answer)
+	if err != nil {
+		panic("wire: " + err.Error()) // the answers above hold nothing that JSON lacks
+	}
+	return b
+}
