@@ -421,6 +421,3 @@ func leaks(dir string) (files, found int, err error) {
 	})
 	return files, found, err
 }
-
-
-

@@ -66,8 +66,11 @@ func newSeed() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a key: %w", err)
 	}
-	defer key.Wipe()
-	return key.Seed()
+	seed, err := key.Seed()
+	if err != nil {
+		return nil, fmt.Errorf("make a key: %w", err)
+	}
+	return seed, nil
 }
 
 // throwawayKey is the public key of a seed that is kept nowhere.

@@ -51,9 +51,9 @@ type PayloadState uint8
 
 // States of a payload. The zero state is none at all.
 const (
-	PayloadAbsent PayloadState = iota
-	PayloadSealed              // there, but its key is not at hand
-	PayloadOpen                // Salt and Bytes are good
+	PayloadAbsent   PayloadState = iota
+	PayloadLocked                // there, but its key is not at hand
+	PayloadReadable              // Salt and Bytes are good
 )
 
 // nodeReader returns the stored hash of the tree's node n at a level, and where
@@ -63,14 +63,15 @@ type nodeReader func(level int, n uint64) (h events.Hash, where string, stored b
 // Verifier takes a log's entries in order and finds what is wrong with them.
 // Not safe for concurrent use. Its zero value is not usable; see NewVerifier.
 type Verifier struct {
-	opts       Options
-	pinned     note.Verifier
-	checkpoint []byte     // the log's own, signed
-	head       Checkpoint // read from it; size 0 where there is none
-	nodes      nodeReader // nil where no node is stored
-	payload    func(seq uint64) (Payload, error)
-	required   bool   // every committed payload must be there, not the open ones alone
-	total      uint64 // events to come, for progress
+	opts     Options
+	pinned   note.Verifier
+	signed   []byte     // the log's own checkpoint
+	nodes    nodeReader // nil where no node is stored
+	payload  func(seq uint64, open bool) (Payload, error)
+	required bool   // every committed payload must be there, not the open ones alone
+	total    uint64 // events to come, for progress
+
+	completed func(level int, n uint64, h events.Hash) // told of every node, if set
 
 	size   uint64      // positions seen
 	leaf   events.Hash // of the last position; zero where unknown
@@ -96,7 +97,7 @@ type edgeNode struct {
 // nothing can then be checked.
 func NewVerifier(checkpoint []byte, opts Options) (*Verifier, error) {
 	v := &Verifier{
-		opts: opts, checkpoint: checkpoint, next: 1,
+		opts: opts, signed: checkpoint, next: 1,
 		roots: map[uint64]events.Hash{}, counts: map[string]uint64{}, report: newReport(opts.FaultsMax),
 	}
 	if opts.VKey != "" {
@@ -216,6 +217,9 @@ func (v *Verifier) grow(seq uint64) {
 // the entries, or cannot be told. Below a difference nothing more is reported:
 // every node above a changed leaf differs.
 func (v *Verifier) compare(level int, n uint64, h events.Hash, below bool) bool {
+	if v.completed != nil {
+		v.completed(level, n, h)
+	}
 	if v.nodes == nil {
 		return below
 	}
@@ -264,11 +268,11 @@ func (v *Verifier) payloadOf(seq uint64, e *events.Event) {
 	if e.Payload.IsZero() || v.payload == nil {
 		return
 	}
-	p, err := v.payload(seq)
+	p, err := v.payload(seq, open)
 	switch {
 	case err != nil:
 		v.fault(Fault{Check: "payloads", Seq: seq, Where: p.Where, Expected: "the payload", Found: err.Error()})
-	case p.State == PayloadSealed, p.State == PayloadAbsent && !open && !v.required:
+	case p.State == PayloadLocked, p.State == PayloadAbsent && !open && !v.required:
 		v.sealed++
 	case p.State == PayloadAbsent:
 		v.fault(Fault{Check: "payloads", Seq: seq, Where: p.Where, Expected: "the payload", Found: "none, and no event says that it was erased"})

@@ -86,7 +86,6 @@ func (w *exporter) write(head Checkpoint) error {
 	}
 	var failed error
 	v.payload = w.payload
-	v.nodes = func(level int, n uint64) (events.Hash, string, bool, error) { return events.Hash{}, "", false, nil }
 	v.completed = func(level int, n uint64, h events.Hash) {
 		if failed == nil {
 			failed = w.node(level, n, h)
@@ -162,16 +161,17 @@ func (w *exporter) partials() error {
 	return nil
 }
 
-// payload hands the verifier a payload, and writes it if it is an open one.
-func (w *exporter) payload(seq uint64) (Payload, error) {
+// payload hands the verifier an open payload, having written it. Sealed ones
+// it never asks for: an export holds none.
+func (w *exporter) payload(seq uint64, open bool) (Payload, error) {
+	if !open {
+		return Payload{State: PayloadLocked}, nil
+	}
 	p, err := w.source.Payload(seq)
-	if err != nil || p.State != PayloadOpen {
+	if err != nil || p.State != PayloadReadable {
 		return p, err
 	}
-	if err := w.file(payloadPath(seq), payloadText(p)); err != nil {
-		return p, err
-	}
-	return p, nil
+	return p, w.file(payloadPath(seq), payloadText(p))
 }
 
 // payloadText is a payload's file: the salt in hex, a line feed, the bytes.

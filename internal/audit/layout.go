@@ -3,6 +3,7 @@ package audit
 import (
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // tileWidth is the number of hashes of a full tile and of entries of a full
@@ -37,15 +38,6 @@ func numberPath(n uint64, width int) string {
 
 func payloadPath(seq uint64) string { return payloadDir + "/" + strconv.FormatUint(seq, 10) }
 
-// tileLevels is how many levels of tiles a tree of size leaves has.
-func tileLevels(size uint64) int {
-	n := 0
-	for ; size > 0; size >>= 8 {
-		n++
-	}
-	return n
-}
-
 // widthAt is the width of tile n of a level, or bundle n of level 0, in a tree
 // of size leaves; 0 if there is none.
 func widthAt(size uint64, level int, n uint64) int {
@@ -57,4 +49,21 @@ func widthAt(size uint64, level int, n uint64) int {
 		return 0
 	}
 	return int(min(hashes-n*tileWidth, tileWidth))
+}
+
+// parseNumber reads a decimal number without leading zeros.
+func parseNumber(s string) (uint64, error) {
+	n, err := strconv.ParseUint(s, 10, 63)
+	if err == nil && strconv.FormatUint(n, 10) != s {
+		err = strconv.ErrSyntax
+	}
+	return n, err
+}
+
+// parseNumberPath reads the number of a tile's path. The caller compares the
+// path it belongs to, which settles its form.
+func parseNumberPath(s string) (uint64, bool) {
+	s, _, _ = strings.Cut(s, ".p/")
+	n, err := strconv.ParseUint(strings.NewReplacer("x", "", "/", "").Replace(s), 10, 63)
+	return n, err == nil
 }

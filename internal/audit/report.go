@@ -231,7 +231,7 @@ func (v *Verifier) key(r *Report) (note.Verifier, error) {
 }
 
 func (v *Verifier) originCheck() Check {
-	if c, err := readCheckpoint(v.checkpoint); err == nil && v.origin != "" && c.Origin != v.origin {
+	if c, err := readCheckpoint(v.signed); err == nil && v.origin != "" && c.Origin != v.origin {
 		v.fault(Fault{Check: "origin", Seq: 1, Expected: "the checkpoint's origin " + quote(c.Origin), Found: quote(v.origin)})
 	}
 	c := v.check("origin", v.origin)
@@ -252,12 +252,12 @@ func (v *Verifier) treeCheck() Check {
 func (v *Verifier) checkpointCheck(key note.Verifier, keyErr error) Check {
 	const name = "checkpoint"
 	switch {
-	case v.checkpoint == nil:
+	case v.signed == nil:
 		return Check{Name: name, Status: Impossible, Open: "there is no signed checkpoint: nobody answers for this log"}
 	case keyErr != nil:
 		return Check{Name: name, Status: Impossible, Open: "no key to check the signature with: " + keyErr.Error()}
 	}
-	c, err := openCheckpoint(v.checkpoint, key)
+	c, err := openCheckpoint(v.signed, key)
 	if err != nil {
 		v.fault(Fault{Check: name, Expected: "a checkpoint signed by " + quote(key.Name()), Found: err.Error()})
 		return v.check(name, "")

@@ -37,7 +37,8 @@ func VerifyLog(s *Source, opts Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.total, v.payload, v.required = s.Size, s.Payload, true
+	v.total, v.required = s.Size, true
+	v.payload = func(seq uint64, _ bool) (Payload, error) { return s.Payload(seq) }
 	if s.Hashes != nil {
 		v.nodes = storedNodes(s.Hashes)
 	}

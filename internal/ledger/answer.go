@@ -19,7 +19,7 @@ func (l *Ledger) answerAll() {
 		durable := l.settle(b)
 		for _, j := range b.jobs {
 			if !durable {
-				j.finish(Answer{Reply: wire.Error(reason.NotKnownCommitted), Reason: reason.NotKnownCommitted})
+				j.finish(notKnown)
 				continue
 			}
 			l.answer(j)
@@ -30,13 +30,14 @@ func (l *Ledger) answerAll() {
 	}
 }
 
-// settle reports whether everything in b is durable.
+// settle reports whether everything in b, and all that b's answers rest on, is
+// durable.
 func (l *Ledger) settle(b *batch) bool {
-	if b.failed {
+	if b.failed || l.Err() != nil {
 		return false
 	}
 	if b.commit == nil {
-		return l.Err() == nil
+		return true
 	}
 	if err := b.commit.Wait(); err != nil {
 		l.fail(fmt.Errorf("sync: %w", err))
@@ -81,7 +82,7 @@ func (l *Ledger) answer(j *job) {
 	r, err := l.reply(j)
 	if err != nil {
 		l.fail(err)
-		j.finish(Answer{Reply: wire.Error(reason.NotKnownCommitted), Reason: reason.NotKnownCommitted})
+		j.finish(notKnown)
 		return
 	}
 	j.finish(Answer{Reply: r.Encode(), Reason: reason.Told(reason.Code(r.Decision.Reason))})
@@ -110,7 +111,7 @@ func (l *Ledger) reply(j *job) (*wire.Reply, error) {
 	switch {
 	case o.Read != nil:
 		return r, l.addReading(r, o.Read)
-	case len(o.Effects) == 1:
+	case len(o.Effects) == 1 && o.Decision.Operation != "apply":
 		r.Record = changedRecord(o.Effects[0].Body)
 		if w, ok := j.proposal.Request.Body.(*wire.MemoryWrite); ok {
 			r.Record.Value = w.Value.AppendCanonical(nil)
@@ -158,7 +159,7 @@ func (l *Ledger) value(rec *projection.Record) ([]byte, error) {
 	if rec.OwnPayload {
 		at = rec.Written
 	}
-	_, b, ok, err := l.payload(at)
+	b, ok, err := l.payload(at)
 	if err != nil {
 		return nil, err
 	}

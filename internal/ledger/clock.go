@@ -55,19 +55,21 @@ func (c *ledgerClock) now() events.Time {
 	return c.base
 }
 
-// accept takes the wall clock's word and returns it; never backwards.
-func (c *ledgerClock) accept() events.Time {
+// accept takes the word of a wall clock that showed wall; never backwards.
+func (c *ledgerClock) accept(wall events.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	wall := events.TimeOf(c.Wall())
-	c.base, c.at, c.suspect = max(c.base, wall), c.Elapsed(), false
-	return wall
+	if wall > c.base {
+		c.base, c.at = wall, c.Elapsed()
+	}
+	c.suspect = false
 }
 
-func (c *ledgerClock) wall() events.Time { return events.TimeOf(c.Wall()) }
+func (c *ledgerClock) wall() events.Time { return max(0, events.TimeOf(c.Wall())) }
 
-// Suspect reports whether the wall clock is ahead and not followed.
+// isSuspect reports whether the wall clock is ahead and not followed, as of now.
 func (c *ledgerClock) isSuspect() bool {
+	c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.suspect

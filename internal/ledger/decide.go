@@ -111,7 +111,7 @@ func (j *judge) judge() reason.Code {
 	switch {
 	case j.p.Refused != "":
 		return j.p.Refused
-	case req == nil:
+	case req == nil || req.Operation != j.p.Operation:
 		return reason.MalformedRequest
 	}
 	if op, used := j.s.Operation(j.p.Subject, req.OperationID); used && req.OperationID != "" && req.Operation != "memory.read" {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/policy"
-	"github.com/ledgerd/ledgerd/internal/projection"
 	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/wire"
 )
@@ -37,26 +36,47 @@ func (j *judge) apply(r *wire.Apply) reason.Code {
 	return reason.ControlDone
 }
 
+// faultsMax is as many as anyone mends in one round; it bounds the reply.
+const faultsMax = 100
+
 func parseAll(texts []string) ([]policy.Document, []string) {
 	var documents []policy.Document
 	var faults []string
 	if len(texts) == 0 {
 		faults = append(faults, "no documents")
 	}
-	policies := 0
+	about := map[string]bool{}
 	for i, text := range texts {
 		document, found := policy.ParseDocument(text)
 		for _, f := range found {
 			faults = append(faults, fmt.Sprintf("document %d: %s", i+1, f))
 		}
-		if document.Policy != nil {
-			if policies++; policies == 2 {
-				faults = append(faults, fmt.Sprintf("document %d: a second Policy; one apply takes one", i+1))
-			}
+		if len(found) == 0 && about[subject(document)] {
+			faults = append(faults, fmt.Sprintf("document %d: a second document about %s", i+1, subject(document)))
 		}
+		if len(faults) >= faultsMax {
+			return nil, faults[:faultsMax]
+		}
+		about[subject(document)] = true
 		documents = append(documents, document)
 	}
 	return documents, faults
+}
+
+// subject is what a document is about. Of two about one thing neither could be
+// obeyed without disobeying the other.
+func subject(d policy.Document) string {
+	switch {
+	case d.Policy != nil:
+		return "the policy"
+	case d.Agent != nil:
+		return "id " + d.Agent.ID
+	case d.Principal != nil:
+		return "id " + d.Principal.ID
+	case d.Memory != nil:
+		return "record " + d.Memory.Owner + ":" + d.Memory.Namespace + "." + d.Memory.Key
+	}
+	return ""
 }
 
 func (j *judge) fault(format string, args ...any) reason.Code {
@@ -75,15 +95,13 @@ func (j *judge) applyPolicy(draft *draft, documents []policy.Document) reason.Co
 		if p == nil {
 			continue
 		}
+		j.d.Resource = p.Version
 		if digest, used := j.s.VersionDigest(p.Version); used && digest != p.Digest {
 			return reason.PolicyVersionExists
 		}
 		if j.s.Policy != nil && j.s.Policy.Digest == p.Digest {
 			j.applied("Policy", p.Version, "unchanged")
 			continue
-		}
-		if name := untypedMandatory(j.s, p); name != "" {
-			return j.fault("namespace of record %s becomes mandatory: delete the record first and write it again after", name)
 		}
 		draft.policy = p
 		j.out.Effects = append(j.out.Effects, Effect{
@@ -98,38 +116,26 @@ func (j *judge) applyPolicy(draft *draft, documents []policy.Document) reason.Co
 	return ""
 }
 
-// untypedMandatory names a live record, the first in order, whose name p makes
-// mandatory though its value was never checked and never stored in the open.
-func untypedMandatory(s *projection.State, p *policy.Policy) string {
-	first := ""
-	s.Records(func(r *projection.Record) bool {
-		if r.Class != policy.Mandatory && p.Class(r.Namespace, r.Key) == policy.Mandatory {
-			if name := r.Owner + ":" + r.Namespace + "." + r.Key; first == "" || name < first {
-				first = name
-			}
-		}
-		return true
-	})
-	return first
-}
-
 // applyAgents registers parents before children, whatever their order in the
 // file, by going over the rest until a round brings nothing new.
 func (j *judge) applyAgents(draft *draft, documents []policy.Document) reason.Code {
 	var rest []*policy.Agent
+	pending := map[string]bool{}
 	for _, document := range documents {
 		if document.Agent != nil {
 			rest = append(rest, document.Agent)
+			pending[document.Agent.ID] = true
 		}
 	}
 	for len(rest) > 0 {
 		var waiting []*policy.Agent
 		for _, a := range rest {
-			if a.Parent != "" && a.Parent != a.ID && !draft.knows(a.Parent) && declared(rest, a.Parent) {
+			if pending[a.Parent] && a.Parent != a.ID && !draft.knows(a.Parent) {
 				waiting = append(waiting, a)
 				continue
 			}
 			if code := j.applyAgent(draft, a); code != "" {
+				j.d.Resource = a.ID
 				return code
 			}
 		}
@@ -142,18 +148,7 @@ func (j *judge) applyAgents(draft *draft, documents []policy.Document) reason.Co
 	return ""
 }
 
-func declared(agents []*policy.Agent, id string) bool {
-	for _, a := range agents {
-		if a.ID == id {
-			return true
-		}
-	}
-	return false
-}
-
 func (j *judge) applyAgent(draft *draft, a *policy.Agent) reason.Code {
-	j.d.Resource = a.ID
-	defer func() { j.d.Resource = "" }()
 	if unknown := policy.CheckCapabilities(draft.policy, a.Capabilities); len(unknown) > 0 {
 		return j.fault("agent %s: capability %s is declared nowhere; add it to the policy's actions", a.ID, unknown[0])
 	}
@@ -191,6 +186,7 @@ func (j *judge) applyPrincipals(draft *draft, documents []policy.Document) reaso
 			continue
 		}
 		if code := j.applyPrincipal(draft, document.Principal); code != "" {
+			j.d.Resource = document.Principal.ID
 			return code
 		}
 	}
@@ -198,11 +194,11 @@ func (j *judge) applyPrincipals(draft *draft, documents []policy.Document) reaso
 }
 
 func (j *judge) applyPrincipal(draft *draft, d *policy.Principal) reason.Code {
-	j.d.Resource = d.ID
-	defer func() { j.d.Resource = "" }()
 	p := events.PrincipalRegistered{ID: d.ID, Role: d.Role, PublicKey: d.PublicKey, Actions: d.Actions, Groups: d.Groups, Root: d.Root}
 	existing := j.s.Principal(d.ID)
 	switch {
+	case !validRole(p):
+		return j.fault("principal %s: a %s has not the fields of its role", d.ID, d.Role)
 	case existing == nil && d.PublicKey == "":
 		return j.fault("principal %s: a new principal needs a public_key", d.ID)
 	case existing == nil:

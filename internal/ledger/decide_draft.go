@@ -109,21 +109,9 @@ func (d *draft) registerPrincipal(p events.PrincipalRegistered) reason.Code {
 	return ""
 }
 
-// validRole checks that a principal has a role and only the fields of it.
+// validRole checks that a principal has a role, all that it needs, and nothing
+// that belongs to another.
 func validRole(p events.PrincipalRegistered) bool {
-	for _, action := range p.Actions {
-		if !events.ValidAction(action) {
-			return false
-		}
-	}
-	for _, group := range p.Groups {
-		if !events.ValidToken(group) {
-			return false
-		}
-	}
-	if len(p.Actions) > events.CapabilitiesMax || len(p.Groups) > events.CapabilitiesMax {
-		return false
-	}
 	actions, groups, root := len(p.Actions) > 0, len(p.Groups) > 0, p.Root != ""
 	switch p.Role {
 	case "handler":

@@ -37,6 +37,9 @@ const (
 	controlQueueMax = 256
 	renderQueueMax  = 1024 // queries answered from the durable log
 	renderers       = 2
+
+	storageEvery = 100 * time.Millisecond
+	stuckMax     = 5 * time.Second // for calls into a store that has failed
 )
 
 // Answer is what a caller gets, once. Reply is the whole JSON; Reason what it
@@ -63,19 +66,20 @@ type job struct {
 // Ledger is an open ledger. Its fields fall into three parts.
 type Ledger struct {
 	// Set by Open, never changed.
-	store   *store.Store
-	anchor  *store.Anchor
-	sealer  *sealer
-	signer  note.Signer
-	clock   *ledgerClock
-	log     *slog.Logger
-	options Options
-	origin  string
-	name    string
+	store    *store.Store
+	anchor   *store.Anchor
+	sealer   *sealer
+	payloads *Payloads
+	signer   note.Signer
+	clock    *ledgerClock
+	log      *slog.Logger
+	options  Options
+	origin   string
+	name     string
 
 	// Owned by the goroutine of Run.
 	state  *projection.State
-	recent map[uint64][]byte // canonical requests by decision, until durable
+	recent map[uint64][]byte // canonical requests with an operation id, by decision, until durable
 
 	// Shared.
 	proposals chan *job
@@ -83,8 +87,9 @@ type Ledger struct {
 	pipeline  chan *batch
 	renders   chan *job     // queries to finish
 	poke      chan struct{} // something new is durable
-	closing   chan struct{}
-	closeOnce sync.Once
+	entry     sync.RWMutex  // held to read while a job is queued, to write when closed
+	closed    bool          // nothing is queued any more
+	closing   chan struct{} // closed with it
 	stopped   chan struct{} // Run has returned
 	failure   atomic.Pointer[error]
 	low       atomic.Int32 // storage: 0 fine, 1 no proposals, 2 nothing at all
@@ -124,10 +129,10 @@ func (l *Ledger) Submit(p *Proposal, answer func(Answer)) reason.Code {
 	return l.enqueue(queue, &job{proposal: p, answer: answer})
 }
 
-// Ask runs look in the writer's goroutine, on the state that includes every
-// proposal submitted before; what it returns is called, and the bytes handed
-// to answer, once all that is durable, in a goroutine that answers queries
-// only. look must be quick and must not keep the state.
+// Ask runs look in the writer's goroutine, on a state that includes every
+// proposal answered before; what it returns is called, and the bytes handed to
+// answer, once all that is durable, in a goroutine that answers queries only.
+// look must be quick and must not keep the state.
 func (l *Ledger) Ask(look func(*projection.State) func() []byte, answer func(Answer)) reason.Code {
 	return l.enqueue(l.controls, &job{query: look, answer: answer})
 }
@@ -135,14 +140,17 @@ func (l *Ledger) Ask(look func(*projection.State) func() []byte, answer func(Ans
 // Note appends an event that no proposal caused: what the server or the door
 // turned away.
 func (l *Ledger) Note(b events.Body) reason.Code {
+	if l.low.Load() >= 2 {
+		return reason.StorageLow
+	}
 	return l.enqueue(l.controls, &job{note: b})
 }
 
 func (l *Ledger) enqueue(queue chan *job, j *job) reason.Code {
-	select {
-	case <-l.closing:
+	l.entry.RLock()
+	defer l.entry.RUnlock()
+	if l.closed {
 		return reason.NotKnownCommitted
-	default:
 	}
 	select {
 	case queue <- j:
@@ -152,18 +160,51 @@ func (l *Ledger) enqueue(queue chan *job, j *job) reason.Code {
 	}
 }
 
-// Run is the only goroutine that changes the log. It repeats:
+// close ends the queueing of jobs: what was accepted before is in the queues
+// then, and nothing comes after.
+func (l *Ledger) close() {
+	l.entry.Lock()
+	defer l.entry.Unlock()
+	if !l.closed {
+		l.closed = true
+		close(l.closing)
+	}
+}
+
+// Run alone changes the log. In one goroutine it repeats:
 //
 //	gather   what came while the last batch was syncing
 //	judge    each proposal against the state left by the one before it
 //	seal     the outcomes into events, applied to the state
 //	commit   them in one batch, whose sync is waited for elsewhere, in order
 //
-// and answer, in its own goroutine, answers what has been synced. Run returns
-// nil after ctx ends and everything accepted is answered; any other return is
-// the failure after which the log can only be opened anew.
+// and in another answers what has been synced. Run returns nil after ctx ends
+// and everything accepted is answered; any other return is the failure after
+// which the log can only be opened anew.
 func (l *Ledger) Run(ctx context.Context) error {
 	defer close(l.stopped)
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		l.serve(ctx)
+	}()
+	select {
+	case <-finished:
+		return l.shut()
+	case <-l.store.Stopped():
+		l.fail(l.store.Err())
+	}
+	select {
+	case <-finished:
+	case <-time.After(stuckMax): // a call into the failed store may never return
+		l.refuseRest()
+		return l.Err()
+	}
+	return l.shut()
+}
+
+// serve is Run but for the watch over the store.
+func (l *Ledger) serve(ctx context.Context) {
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
@@ -178,30 +219,30 @@ func (l *Ledger) Run(ctx context.Context) error {
 		followers.Go(l.render)
 	}
 	l.write(ctx)
-	l.closeOnce.Do(func() { close(l.closing) })
+	l.close()
 	close(l.pipeline)
 	<-answered
 	close(l.renders)
 	stop()
 	followers.Wait()
 	l.refuseRest()
-	return l.shut()
 }
 
-// write is the writer's loop.
+// write is the writer's loop. It ends when ctx has ended and nothing is queued,
+// or with the first failure.
 func (l *Ledger) write(ctx context.Context) {
 	for {
 		jobs := l.gather(ctx)
 		if jobs == nil {
 			return
 		}
-		b, err := l.judge(jobs)
-		if err != nil {
+		b := &batch{jobs: jobs}
+		if err := l.judge(b); err != nil {
 			b.failed = true
 			l.fail(err)
 		}
 		l.pipeline <- b
-		if l.Err() != nil {
+		if b.failed {
 			return
 		}
 	}
@@ -221,53 +262,75 @@ func (l *Ledger) gather(ctx context.Context) []*job {
 		case j := <-l.proposals:
 			jobs = append(jobs, j)
 		case <-ctx.Done():
-			l.closeOnce.Do(func() { close(l.closing) })
+			l.close()
 		case <-l.closing:
 		}
 	}
-	for len(jobs) < batchJobsMax {
-		select {
-		case j := <-l.controls:
-			jobs = append(jobs, j)
-			continue
-		default:
+	bytes := 0
+	for _, j := range jobs {
+		bytes += j.size()
+	}
+	for len(jobs) < batchJobsMax && bytes < batchBytesMax {
+		j := l.next()
+		if j == nil {
+			break
 		}
-		select {
-		case j := <-l.proposals:
-			jobs = append(jobs, j)
-		default:
-			return jobs
-		}
+		jobs, bytes = append(jobs, j), bytes+j.size()
 	}
 	return jobs
 }
 
-// judge decides and seals every job and hands the events to the store. After
-// an error the batch still carries its jobs, so that they are answered.
-func (l *Ledger) judge(jobs []*job) (*batch, error) {
-	b := &batch{jobs: jobs}
-	w := newSealing(l)
-	for _, j := range jobs {
-		if err := l.judgeOne(w, j); err != nil {
-			return b, err
-		}
+// next takes a job that is queued now, or nil.
+func (l *Ledger) next() *job {
+	select {
+	case j := <-l.controls:
+		return j
+	default:
 	}
-	b.sealed = w.sealed
-	if len(w.sealed) == 0 {
-		return b, nil
+	select {
+	case j := <-l.proposals:
+		return j
+	default:
+		return nil
 	}
-	commit, err := l.store.Append(w.batch)
-	if err != nil {
-		return b, fmt.Errorf("append %d events after %d: %w", len(w.sealed), w.batch.First-1, err)
+}
+
+// size is what a job brings into a batch, about.
+func (j *job) size() int {
+	if j.proposal == nil || j.proposal.Request == nil {
+		return 0
 	}
-	b.commit = commit
+	return len(j.proposal.Request.Canonical)
+}
+
+// judge decides and seals every job of b and hands the events to the store.
+// After an error nothing of b may be told.
+func (l *Ledger) judge(b *batch) error {
+	if err := l.Err(); err != nil {
+		return err
+	}
 	durable := l.store.Durable()
 	for seq := range l.recent {
 		if seq <= durable {
 			delete(l.recent, seq)
 		}
 	}
-	return b, nil
+	w := newSealing(l)
+	for _, j := range b.jobs {
+		if err := l.judgeOne(w, j); err != nil {
+			return err
+		}
+	}
+	b.sealed = w.sealed
+	if len(w.sealed) == 0 {
+		return nil
+	}
+	commit, err := l.store.Append(w.batch)
+	if err != nil {
+		return fmt.Errorf("append %d events after %d: %w", len(w.sealed), w.batch.First-1, err)
+	}
+	b.commit = commit
+	return nil
 }
 
 func (l *Ledger) judgeOne(w *sealing, j *job) error {
@@ -287,8 +350,8 @@ func (l *Ledger) judgeOne(w *sealing, j *job) error {
 	if j.outcome.Retry != 0 {
 		return nil
 	}
-	if _, accepted := j.clockAccepted(); accepted {
-		l.clock.accept()
+	if b, accepted := j.clockAccepted(); accepted {
+		l.clock.accept(b.Wall)
 	}
 	if err := w.outcome(p, j.outcome, now); err != nil {
 		return err
@@ -312,7 +375,9 @@ func (l *Ledger) fillIn(p *Proposal) error {
 	if p.Request == nil {
 		return nil
 	}
-	p.Wall = l.clock.wall()
+	if _, ok := p.Request.Body.(*wire.ClockAccept); ok {
+		p.Wall = l.clock.wall()
+	}
 	op, used := l.state.Operation(p.Subject, p.Request.OperationID)
 	if !used {
 		return nil
@@ -321,7 +386,7 @@ func (l *Ledger) fillIn(p *Proposal) error {
 		p.Prior = prior
 		return nil
 	}
-	_, prior, ok, err := l.payload(op.Seq)
+	prior, ok, err := l.payload(op.Seq)
 	if err != nil || !ok {
 		return err
 	}
@@ -329,17 +394,21 @@ func (l *Ledger) fillIn(p *Proposal) error {
 	return nil
 }
 
-// payload opens the payload beside a durable event.
-func (l *Ledger) payload(seq uint64) (salt [events.SaltLen]byte, b []byte, ok bool, err error) {
-	record, ok, err := l.store.Payload(seq)
+// payload opens the payload beside a durable event, which must be the one that
+// the event commits to.
+func (l *Ledger) payload(seq uint64) (b []byte, ok bool, err error) {
+	salt, b, ok, err := l.payloads.Open(seq)
 	if err != nil || !ok {
-		return salt, nil, ok, err
+		return nil, false, err
 	}
-	salt, b, err = l.sealer.open(seq, record)
+	e, _, err := l.event(seq)
 	if err != nil {
-		return salt, nil, false, fmt.Errorf("payload %d: %w", seq, err)
+		return nil, false, err
 	}
-	return salt, b, true, nil
+	if events.PayloadCommitment(salt, b) != e.Payload {
+		return nil, false, fmt.Errorf("payload %d is not the one its event commits to: %w", seq, store.ErrCorrupt)
+	}
+	return b, true, nil
 }
 
 func (l *Ledger) now() events.Time { return max(l.clock.now(), l.state.Time) }
@@ -347,7 +416,7 @@ func (l *Ledger) now() events.Time { return max(l.clock.now(), l.state.Time) }
 func (l *Ledger) fail(err error) {
 	if l.failure.CompareAndSwap(nil, &err) {
 		l.log.Error("the ledger stops", "error", err)
-		l.closeOnce.Do(func() { close(l.closing) })
+		l.close()
 	}
 }
 
@@ -362,17 +431,17 @@ func (l *Ledger) Err() error {
 // refuseRest answers what was queued too late.
 func (l *Ledger) refuseRest() {
 	for _, queue := range []chan *job{l.controls, l.proposals} {
-		for {
+		for len(queue) > 0 {
 			select {
 			case j := <-queue:
-				j.finish(Answer{Reply: wire.Error(reason.NotKnownCommitted), Reason: reason.NotKnownCommitted})
-				continue
+				j.finish(notKnown)
 			default:
 			}
-			break
 		}
 	}
 }
+
+var notKnown = Answer{Reply: wire.Error(reason.NotKnownCommitted), Reason: reason.NotKnownCommitted}
 
 func (j *job) finish(a Answer) {
 	if j.answer != nil {
@@ -396,9 +465,10 @@ func (l *Ledger) shut() error {
 // Done is closed when Run has returned.
 func (l *Ledger) Done() <-chan struct{} { return l.stopped }
 
-// watchStorage looks at the free space once a second.
+// watchStorage looks at the free space, and at whether the directory is still
+// there, often enough that a burst does not fill the disk in between.
 func (l *Ledger) watchStorage(ctx context.Context) {
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(storageEvery)
 	defer tick.Stop()
 	for {
 		select {

@@ -96,10 +96,25 @@ func Open(o Options) (*Ledger, error) {
 		return nil, errors.Join(err, st.Close())
 	}
 	l.anchor = anchor
+	if err := l.startFrom(signed, keys.verifier); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
 	if err := l.begin(); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
 	return l, nil
+}
+
+// startFrom takes the anchor's checkpoint, which the log has been compared with,
+// as the last one signed.
+func (l *Ledger) startFrom(signed []byte, verifier note.Verifier) error {
+	cp, err := store.ParseCheckpoint(signed, verifier)
+	if err != nil {
+		return err
+	}
+	l.lastNote.Store(&signed)
+	l.signed.Store(cp.Size)
+	return nil
 }
 
 func load(o Options, st *store.Store, keys *keys) (*Ledger, error) {
@@ -118,8 +133,15 @@ func load(o Options, st *store.Store, keys *keys) (*Ledger, error) {
 	if l.sealer, err = newSealer(l.origin, keys.seal, st.DataKey); err != nil {
 		return nil, err
 	}
+	l.payloads = &Payloads{st, l.sealer}
 	if l.state, err = l.fold(); err != nil {
 		return nil, err
+	}
+	switch {
+	case l.state.Origin != l.origin:
+		return nil, fmt.Errorf("%w: event 1 names the origin %q, the store %q", store.ErrCorrupt, l.state.Origin, l.origin)
+	case l.state.Rules > Rules:
+		return nil, fmt.Errorf("the log was judged under rules %d, this program knows rules up to %d: use a newer one", l.state.Rules, Rules)
 	}
 	l.name = l.state.Ledger
 	l.registry = newRegistry(l.state)
@@ -137,7 +159,8 @@ func (l *Ledger) fold() (*projection.State, error) {
 		return nil, err
 	}
 	if ok && seq <= l.store.Durable() {
-		if restored, err := projection.DecodeSnapshot(b); err == nil && restored.Seq == seq {
+		restored, err := l.restore(seq, b)
+		if err == nil {
 			state = restored
 		} else {
 			l.log.Warn("the projection snapshot is not usable; folding the whole log", "seq", seq, "error", err)
@@ -149,14 +172,34 @@ func (l *Ledger) fold() (*projection.State, error) {
 	return state, err
 }
 
+// restore reads a snapshot, which must be of this log at seq.
+func (l *Ledger) restore(seq uint64, b []byte) (*projection.State, error) {
+	state, err := projection.DecodeSnapshot(b)
+	if err != nil {
+		return nil, err
+	}
+	_, leaf, err := l.event(seq)
+	if err != nil {
+		return nil, err
+	}
+	if state.Seq != seq || state.Leaf != leaf || state.Origin != l.origin {
+		return nil, fmt.Errorf("it is of %s at %d (%s), not of %s at %d (%s)", state.Origin, state.Seq, state.Leaf, l.origin, seq, leaf)
+	}
+	return state, nil
+}
+
 // foldOne checks that b follows the state's last event and applies it.
 func foldOne(state *projection.State, seq uint64, b []byte, payload func(uint64) ([]byte, error)) error {
 	e, err := events.Parse(b)
 	if err != nil {
 		return fmt.Errorf("event %d: %w", seq, err)
 	}
-	if seq > 1 && e.Prev != state.Leaf {
-		return fmt.Errorf("event %d: prev is %s, the event before hashes to %s: %w", seq, e.Prev, state.Leaf, store.ErrCorrupt)
+	prev := state.Leaf
+	if created, ok := e.Body.(*events.LedgerCreated); ok && seq == 1 {
+		prev = events.GenesisHash(created.Origin)
+	}
+	if e.Prev != prev {
+		return fmt.Errorf("event %d: prev is %s, want %s: %w", seq, e.Prev, prev, store.ErrCorrupt)
 	}
 	var open []byte
 	if HasOpenPayload(e.Body) {
@@ -184,7 +227,7 @@ func HasOpenPayload(b events.Body) bool {
 }
 
 func (l *Ledger) openPayload(seq uint64) ([]byte, error) {
-	_, b, ok, err := l.payload(seq)
+	b, ok, err := l.payload(seq)
 	if err == nil && !ok {
 		err = fmt.Errorf("open payload %d is missing", seq)
 	}
@@ -371,19 +414,27 @@ func readKeys(dir string) (*keys, error) {
 	if err != nil {
 		return nil, err
 	}
-	seal, err := read("seal.key")
-	if err != nil {
+	k := &keys{}
+	if k.seal, err = readSealKey(dir); err != nil {
 		return nil, err
 	}
-	k := &keys{}
 	if k.signer, err = note.NewSigner(signer); err != nil {
 		return nil, fmt.Errorf("keys/checkpoint.key: %w", err)
 	}
 	if k.verifier, err = note.NewVerifier(verifier); err != nil {
 		return nil, fmt.Errorf("keys/checkpoint.vkey: %w", err)
 	}
-	if k.seal, err = hex.DecodeString(seal); err != nil {
+	return k, nil
+}
+
+func readSealKey(dir string) ([]byte, error) {
+	b, err := os.ReadFile(filepath.Join(dir, "seal.key"))
+	if err != nil {
+		return nil, err
+	}
+	key, err := hex.DecodeString(strings.TrimSpace(string(b)))
+	if err != nil {
 		return nil, errors.New("keys/seal.key is not hex")
 	}
-	return k, nil
+	return key, nil
 }

@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"sync"
 
 	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/store"
 )
 
 // A payload record beside the log is one kind byte and then
@@ -28,7 +30,44 @@ const (
 	payloadSealed = 1
 )
 
-var errPayload = errors.New("payload does not open")
+// ErrPayload says that a payload record does not open: it was changed or moved,
+// or its owner's data key is gone.
+var ErrPayload = errors.New("payload does not open")
+
+// Payloads opens the payloads that lie beside a log. Safe for concurrent use.
+type Payloads struct {
+	store  *store.Store
+	sealer *sealer
+}
+
+// OpenPayloads prepares to open the payloads of the log st in the data
+// directory dir, with the seal key of its keys.
+func OpenPayloads(dir string, st *store.Store) (*Payloads, error) {
+	key, err := readSealKey(filepath.Join(dir, "keys"))
+	if err != nil {
+		return nil, err
+	}
+	sealer, err := newSealer(st.Origin(), key, st.DataKey)
+	if err != nil {
+		return nil, err
+	}
+	return &Payloads{st, sealer}, nil
+}
+
+// Open returns the payload beside a durable event and the salt of its
+// commitment, ok false where there is none. It compares it with nothing: only
+// the event says whether it is the right one. One that does not open is
+// ErrPayload.
+func (p *Payloads) Open(seq uint64) (salt [events.SaltLen]byte, b []byte, ok bool, err error) {
+	record, ok, err := p.store.Payload(seq)
+	if err != nil || !ok {
+		return salt, nil, false, err
+	}
+	if salt, b, err = p.sealer.open(seq, record); err != nil {
+		return salt, nil, false, fmt.Errorf("payload %d: %w", seq, err)
+	}
+	return salt, b, true, nil
+}
 
 // sealer seals and opens payloads. Only the writer seals; anyone may open.
 type sealer struct {
@@ -128,7 +167,7 @@ func (s *sealer) existing(owner string) (cipher.AEAD, error) {
 // concurrent use.
 func (s *sealer) open(seq uint64, record []byte) (salt [events.SaltLen]byte, b []byte, err error) {
 	if len(record) == 0 {
-		return salt, nil, errPayload
+		return salt, nil, ErrPayload
 	}
 	plain := record[1:]
 	switch record[0] {
@@ -138,10 +177,10 @@ func (s *sealer) open(seq uint64, record []byte) (salt [events.SaltLen]byte, b [
 			return salt, nil, err
 		}
 	default:
-		return salt, nil, errPayload
+		return salt, nil, ErrPayload
 	}
 	if len(plain) < len(salt) {
-		return salt, nil, errPayload
+		return salt, nil, ErrPayload
 	}
 	copy(salt[:], plain)
 	return salt, plain[len(salt):], nil
@@ -149,7 +188,7 @@ func (s *sealer) open(seq uint64, record []byte) (salt [events.SaltLen]byte, b [
 
 func (s *sealer) unseal(seq uint64, b []byte) ([]byte, error) {
 	if len(b) < 1 || len(b) < 1+int(b[0]) {
-		return nil, errPayload
+		return nil, ErrPayload
 	}
 	owner := string(b[1 : 1+b[0]])
 	s.mu.Lock()
@@ -159,7 +198,7 @@ func (s *sealer) unseal(seq uint64, b []byte) ([]byte, error) {
 		return nil, err
 	}
 	if key == nil {
-		return nil, fmt.Errorf("data key of %s is missing: %w", owner, errPayload)
+		return nil, fmt.Errorf("data key of %s is missing: %w", owner, ErrPayload)
 	}
 	return decrypt(key, b[1+len(owner):], s.place(seq))
 }
@@ -179,11 +218,11 @@ func (s *sealer) encrypt(key cipher.AEAD, dst, plain, additional []byte) ([]byte
 
 func decrypt(key cipher.AEAD, b, additional []byte) ([]byte, error) {
 	if len(b) < key.NonceSize() {
-		return nil, errPayload
+		return nil, ErrPayload
 	}
 	plain, err := key.Open(nil, b[:key.NonceSize()], b[key.NonceSize():], additional)
 	if err != nil {
-		return nil, errPayload
+		return nil, ErrPayload
 	}
 	return plain, nil
 }

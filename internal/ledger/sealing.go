@@ -33,25 +33,24 @@ func (w *sealing) outcome(p *Proposal, o *Outcome, now events.Time) error {
 	if err != nil {
 		return err
 	}
-	if o.args != nil {
-		o.Decision.ArgumentsDigest = events.ArgumentsDigest(salt, o.args)
-	}
+	o.Digest(salt)
 	if o.Hidden {
 		if o.Decision.Blind, err = w.blind(); err != nil {
 			return err
 		}
 	}
-	for i, step := range o.Steps {
-		step.ArgumentsDigest = events.ArgumentsDigest(salt, o.stepArgs[i])
+	for _, step := range o.Steps {
 		if err := w.add(&events.Event{Time: now, Agent: p.Subject, Body: step}, nil); err != nil {
 			return err
 		}
 	}
 	decision := events.Event{Time: now, Agent: p.Subject, Body: o.Decision}
 	var payload *payload
-	if o.Decision.Reason != string(reason.MalformedRequest) && p.Request != nil {
+	if o.KeepsRequest(p) {
 		payload = newSealed(payloadOwner(p), salt, p.Request.Canonical)
-		w.l.recent[w.l.state.Seq+1] = p.Request.Canonical
+		if p.Request.OperationID != "" {
+			w.l.recent[w.l.state.Seq+1] = p.Request.Canonical
+		}
 	}
 	if err := w.add(&decision, payload); err != nil {
 		return err
@@ -63,6 +62,23 @@ func (w *sealing) outcome(p *Proposal, o *Outcome, now events.Time) error {
 		}
 	}
 	return nil
+}
+
+// Digest puts the salted digests of the arguments into the outcome's decisions.
+// The salt is that of the request's own commitment.
+func (o *Outcome) Digest(salt [events.SaltLen]byte) {
+	if o.args != nil {
+		o.Decision.ArgumentsDigest = events.ArgumentsDigest(salt, o.args)
+	}
+	for i, step := range o.Steps {
+		step.ArgumentsDigest = events.ArgumentsDigest(salt, o.stepArgs[i])
+	}
+}
+
+// KeepsRequest reports whether the canonical request is kept as the decision's
+// payload: always, but for one that was no request.
+func (o *Outcome) KeepsRequest(p *Proposal) bool {
+	return p.Request != nil && o.Decision.Reason != string(reason.MalformedRequest)
 }
 
 func (w *sealing) effect(p *Proposal, effect Effect, now events.Time) error {

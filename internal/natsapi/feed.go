@@ -85,7 +85,7 @@ type Feed struct {
 const (
 	feedWindow  = 256             // publishes without an answer yet
 	feedChunk   = 1024            // events read from the log in one go
-	feedTimeout = 5 * time.Second // of one answer
+	feedTimeout = 5 * time.Second // of the answer to a publish
 	feedIdle    = time.Second     // between looks at the log without a Notify
 	feedWaitMin = 20 * time.Millisecond
 	feedWaitMax = 5 * time.Second
@@ -233,10 +233,9 @@ func CheckStream(ctx context.Context, o ServerOptions, f FeedOptions, src FeedSo
 
 // look returns the last sequence of the stream after making sure that it is the
 // ledger's stream and that its tail is the log's event of that seq. A missing
-// stream is made if create is set, else counts as empty.
+// stream is made if create is set, else counts as empty. Each call to the server
+// has the client library's own timeout, five seconds, if ctx has no deadline.
 func (f *Feed) look(ctx context.Context, create bool) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, feedTimeout)
-	defer cancel()
 	stream, err := f.open(ctx, create)
 	if stream == nil || err != nil {
 		return 0, err
@@ -295,9 +294,9 @@ func (f *Feed) config() jetstream.StreamConfig {
 	return c
 }
 
-// open finds the stream and refuses one that is not as config makes it, save how
-// much it keeps, which is adjusted. A missing stream is made. Without create
-// nothing is changed, and a missing stream is nil.
+// open finds the stream and refuses one that is not as config makes it, save what
+// it is called and how much it keeps and admits, which is adjusted. A missing
+// stream is made. Without create nothing is changed, and a missing stream is nil.
 func (f *Feed) open(ctx context.Context, create bool) (jetstream.Stream, error) {
 	want := f.config()
 	stream, err := f.js.Stream(ctx, want.Name)
@@ -315,7 +314,8 @@ func (f *Feed) open(ctx context.Context, create bool) (jetstream.Stream, error) 
 	if reflect.DeepEqual(got, want) {
 		return stream, nil
 	}
-	got.MaxBytes, got.MaxAge, got.Duplicates = want.MaxBytes, want.MaxAge, want.Duplicates
+	got.Description, got.MaxBytes, got.MaxAge, got.Duplicates = want.Description, want.MaxBytes, want.MaxAge, want.Duplicates
+	got.MaxConsumers, got.ConsumerLimits, got.MaxMsgSize = want.MaxConsumers, want.ConsumerLimits, want.MaxMsgSize
 	if !reflect.DeepEqual(got, want) {
 		return nil, fmt.Errorf("%w: stream %s was made otherwise: %+v", ErrDisagrees, want.Name, got)
 	}

@@ -256,6 +256,11 @@ func (r *snapshotReader) state() *State {
 	})
 	r.list(func() { r.agent(s) })
 	r.list(func() { r.principal(s) })
+	for _, id := range s.keys {
+		if !s.IDTaken(id) {
+			r.fail("key of nobody")
+		}
+	}
 	r.list(func() {
 		version := r.text()
 		s.versions[version] = r.hash()

@@ -97,19 +97,21 @@ func (f *fields) strings(name string) []string {
 	return list
 }
 
-// capabilities is a list of distinct capability names within the limit.
-func (f *fields) capabilities() []string {
-	list := f.strings("capabilities")
+// names is a list of distinct names within the limit of capabilities.
+func (f *fields) names(name string, valid func(string) bool) []string {
+	list := f.strings(name)
 	seen := make(map[string]bool, len(list))
-	for _, c := range list {
-		f.check(events.ValidAction(c) && !seen[c])
-		seen[c] = true
+	for _, s := range list {
+		f.check(valid(s) && !seen[s])
+		seen[s] = true
 	}
 	if len(list) > events.CapabilitiesMax {
 		f.tooLarge = true
 	}
 	return list
 }
+
+func (f *fields) capabilities() []string { return f.names("capabilities", events.ValidAction) }
 
 func (f *fields) recordValue() events.Value {
 	v, ok := f.take("value")

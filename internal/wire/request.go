@@ -10,7 +10,7 @@ type Request struct {
 	Operation   string // a known operation
 	OperationID string
 	TraceID     string
-	Canonical   []byte // canonical JSON of the request less operation_id and trace_id: the payload
+	Canonical   []byte // canonical JSON of the request less operation_id, trace_id and wait_ms: the payload
 	TooLarge    bool   // a value or the arguments are over their limit
 	Later       bool   // a field was given that a later release obeys
 	Body        any    // one of the structs below
@@ -160,7 +160,7 @@ func Decode(lane Lane, operation string, b []byte) (*Request, reason.Code) {
 		return nil, reason.MalformedRequest
 	}
 	r.TooLarge, r.Later = f.tooLarge, f.later
-	r.Canonical = canonicalWithout(v, "operation_id", "trace_id")
+	r.Canonical = canonicalWithout(v, "operation_id", "trace_id", "wait_ms")
 	return r, ""
 }
 
@@ -210,9 +210,16 @@ func decodeAuthorize(f *fields) any {
 	return &ActionAuthorize{Action: f.str("action"), Arguments: f.arguments()}
 }
 
+const waitMax = 60_000 // milliseconds
+
 func decodeSOP(f *fields) any {
 	sop, ok := f.take("sop")
 	f.check(ok)
+	if f.has("wait_ms") { // how long to wait for the run's end; a judgement alone has none
+		v, _ := f.take("wait_ms")
+		ms, integer := v.Int()
+		f.check(integer && 0 <= ms && ms <= waitMax)
+	}
 	return &SOPValidate{SOP: sop}
 }
 
@@ -231,6 +238,7 @@ func decodeAgent(f *fields) any {
 	a := decodeChild(f).(*AgentRegister)
 	if f.has("parent_id") {
 		a.ParentID = f.str("parent_id")
+		f.check(a.ParentID != "") // a root is asked for by leaving it out
 	}
 	return a
 }
@@ -238,10 +246,10 @@ func decodeAgent(f *fields) any {
 func decodePrincipal(f *fields) any {
 	p := &PrincipalRegister{ID: f.str("id"), Role: f.str("role"), PublicKey: f.str("public_key")}
 	if f.has("actions") {
-		p.Actions = f.strings("actions")
+		p.Actions = f.names("actions", events.ValidAction)
 	}
 	if f.has("groups") {
-		p.Groups = f.strings("groups")
+		p.Groups = f.names("groups", events.ValidToken)
 	}
 	if f.has("root") {
 		p.Root = f.id("root")
