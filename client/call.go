@@ -47,7 +47,7 @@ func (c *Client) Query(ctx context.Context, what string, args any) ([]byte, erro
 		return nil, fmt.Errorf("query %s: %w: no answer", what, ErrUnavailable)
 	case err != nil:
 		return nil, fmt.Errorf("query %s: %w", what, err)
-	case code != "":
+	case kindOf(raw) == wire.ErrorType:
 		return nil, &Refusal{Query: what, Reason: code, Raw: raw}
 	}
 	return raw, nil
@@ -190,8 +190,7 @@ func cause(ctx context.Context, last error, code reason.Code) error {
 	return errors.New(string(code))
 }
 
-// codeOf is the reason code of a reply or refusal; the answer to a query has
-// none.
+// codeOf is the reason code of a reply, empty if it has none.
 func codeOf(raw []byte) reason.Code {
 	var r struct {
 		ReasonCode reason.Code `json:"reason_code"`
@@ -200,6 +199,18 @@ func codeOf(raw []byte) reason.Code {
 		return ""
 	}
 	return r.ReasonCode
+}
+
+// kindOf is the schema id of an answer: refusals have one, answers to queries
+// may have none.
+func kindOf(raw []byte) string {
+	var r struct {
+		Type string `json:"type"`
+	}
+	if json.Unmarshal(raw, &r) != nil {
+		return ""
+	}
+	return r.Type
 }
 
 // backoff is the wait after the given attempt: doubling from 50 ms to 2 s, of

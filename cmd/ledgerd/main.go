@@ -78,13 +78,29 @@ func (a *app) report(err error) int {
 	if errors.As(err, &known) && known.err == nil {
 		return code
 	}
+	message := err.Error() + a.hint(err)
 	if a.output == "json" || a.output == "jsonl" {
-		b, _ := json.Marshal(map[string]any{"error": map[string]any{"exit_code": code, "message": err.Error()}})
+		b, _ := json.Marshal(map[string]any{"error": map[string]any{"exit_code": code, "message": message}})
 		fmt.Fprintf(a.stderr, "%s\n", b)
 		return code
 	}
-	fmt.Fprintf(a.stderr, "ledgerd: %s\n", cleanLines(err.Error()))
+	fmt.Fprintf(a.stderr, "ledgerd: %s\n", cleanLines(message))
 	return code
+}
+
+// hint is the next step after an error of the connection.
+func (a *app) hint(err error) string {
+	switch {
+	case errors.Is(err, client.ErrUnauthorized):
+		return "\nnext: does " + a.creds + " hold the key of " + a.as + ", and is " + a.as + " registered? An admin sees it with \"ledgerd agent list\""
+	case errors.Is(err, client.ErrPermissionViolation):
+		return "\nnext: look whether " + a.as + " is who " + a.creds + " belongs to, and whether its role may do this"
+	case errors.Is(err, client.ErrOutcomeUnknown):
+		return "\nnext: repeat the same command with --operation-id and the id above; it will not act twice"
+	case errors.Is(err, client.ErrUnavailable):
+		return "\nnext: is \"ledgerd serve\" running at " + a.server + "?"
+	}
+	return ""
 }
 
 func exitCode(err error) int {

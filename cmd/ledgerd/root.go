@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ledgerd/ledgerd/client"
+	"github.com/ledgerd/ledgerd/internal/events"
 )
 
 // app is one invocation of the command: its surroundings and its global flags.
@@ -90,6 +91,7 @@ func strict(cmd *cobra.Command) {
 		strict(sub)
 	}
 	if cmd.HasSubCommands() {
+		cmd.SuggestionsMinimumDistance = 2
 		cmd.Args = cobra.ArbitraryArgs
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -128,7 +130,12 @@ func (a *app) connect(ctx context.Context) (*client.Client, error) {
 	case a.as == "":
 		return nil, usagef("who is asking? give --as ID or set LEDGERD_AS")
 	case a.creds == "":
-		return nil, usagef("no key for %s; give --creds FILE.nk or set LEDGERD_CREDS", a.as)
+		return nil, usagef("no key for %s; give --creds FILE.nk or set LEDGERD_CREDS", clean(a.as))
+	case !events.ValidID(a.as) || !events.ValidID(a.ledger):
+		return nil, usagef("--as %s --ledger %s: an id is a-z, 0-9, _ and -, a letter or digit first, at most 63, not reserved", clean(a.as), clean(a.ledger))
+	}
+	if _, err := publicKeyOf(a.creds); err != nil {
+		return nil, usagef("the key of %s: %w", a.as, err)
 	}
 	o := client.Options{Server: a.server, Ledger: a.ledger, ID: a.as, SeedFile: a.creds}
 	if a.tlsCA != "" {
@@ -141,9 +148,6 @@ func (a *app) connect(ctx context.Context) (*client.Client, error) {
 			return nil, usagef("--tls-ca %s holds no PEM certificate", a.tlsCA)
 		}
 		o.TLS = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
-	}
-	if _, err := os.Stat(a.creds); err != nil {
-		return nil, usagef("the key of %s: %w", a.as, err)
 	}
 	return client.Connect(ctx, o)
 }

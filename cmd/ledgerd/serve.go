@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -36,6 +37,12 @@ find it, for it tells this log from any other.`,
 		RunE: func(*cobra.Command, []string) error {
 			if data == "" {
 				return usagef("where? give --data DIR")
+			}
+			if !events.ValidID(a.ledger) {
+				return usagef("--ledger %s: a-z, 0-9, _ and -, a letter or digit first, at most 63, not reserved", a.ledger)
+			}
+			if o.Origin != "" && !events.ValidOrigin(o.Origin) {
+				return usagef("--origin %s: printable ASCII without space and plus, at most %d characters", o.Origin, events.OriginBytesMax)
 			}
 			o.Ledger = a.ledger
 			if err := ledger.Init(data, o); err != nil {
@@ -148,6 +155,9 @@ func startNode(o nodeOptions, log *slog.Logger) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkListen(o.listen, tlsConfig != nil); err != nil {
+		return nil, err
+	}
 	stream := filepath.Join(o.data, "stream")
 	l, err := ledger.Open(ledger.Options{
 		Dir: o.data, Anchor: o.anchor, AnchorSync: o.anchorSync == "every", MinFree: minFree,
@@ -195,6 +205,19 @@ func serverTLS(cert, key string) (*tls.Config, error) {
 		return nil, usagef("TLS certificate: %w", err)
 	}
 	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+}
+
+// checkListen refuses an address that NATS could not be served on, before
+// anything is opened.
+func checkListen(listen string, secure bool) error {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		return usagef("--listen %s: it is host:port", listen)
+	}
+	if ip := net.ParseIP(host); !secure && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return usagef("--listen %s: off the loopback interface TLS is required; give --tls-cert and --tls-key", listen)
+	}
+	return nil
 }
 
 // parseBytes reads a number of bytes with an optional unit, KiB MiB GiB TiB.

@@ -272,6 +272,8 @@ func (v *Verifier) payloadOf(seq uint64, e *events.Event) {
 	switch {
 	case err != nil:
 		v.fault(Fault{Check: "payloads", Seq: seq, Where: p.Where, Expected: "the payload", Found: err.Error()})
+	case p.State == PayloadLocked && open:
+		v.fault(Fault{Check: "payloads", Seq: seq, Where: p.Where, Expected: "an open payload", Found: "a sealed one"})
 	case p.State == PayloadLocked, p.State == PayloadAbsent && !open && !v.required:
 		v.sealed++
 	case p.State == PayloadAbsent:

@@ -144,6 +144,9 @@ func (v *Verifier) Finish() *Report {
 	if v.size > 0 {
 		r.Head = v.leaf.String()
 	}
+	if v.opts.Progress != nil {
+		v.opts.Progress(v.size, v.size)
+	}
 	key, err := v.key(r)
 	r.Integrity.Checks = []Check{
 		v.check("parse", fmt.Sprintf("%d entries", v.counts["parse"])),

@@ -215,10 +215,10 @@ func goldenFile(t testing.TB) [][]byte {
 	return bytes.Split(bytes.TrimSuffix(b, []byte("\n")), []byte("\n"))
 }
 
-// TestR71OneByteStringIsHashedStoredAndChained: every byte of the golden log is
+// TestR71_OneByteStringIsHashedStoredAndChained: every byte of the golden log is
 // pinned, the leaf hash of the stored bytes is the next event's prev, and the
 // same hashes are the leaves of the tree that the checkpoint covers.
-func TestR71OneByteStringIsHashedStoredAndChained(t *testing.T) {
+func TestR71_OneByteStringIsHashedStoredAndChained(t *testing.T) {
 	log, meta := golden()
 	vector(t, "log.jsonl", lines(log))
 	vector(t, "log.json", asJSON(t, meta))
@@ -273,9 +273,9 @@ func TestR71OneByteStringIsHashedStoredAndChained(t *testing.T) {
 	}
 }
 
-// TestR73CommitmentsNotValues: a value stands in no event; two equal values
+// TestR73_CommitmentsNotValues: a value stands in no event; two equal values
 // under two salts leave two commitments, and the vectors pin both functions.
-func TestR73CommitmentsNotValues(t *testing.T) {
+func TestR73_CommitmentsNotValues(t *testing.T) {
 	value := []byte(`{"value":"canary-7461"}`)
 	a, b := PayloadCommitment(testSalt(1), value), PayloadCommitment(testSalt(2), value)
 	if a == b {
@@ -317,9 +317,9 @@ func TestR73CommitmentsNotValues(t *testing.T) {
 	}
 }
 
-// TestR78GoldenLogOpens: the stored log reads with owner, visibility and
+// TestR78_GoldenLogOpens: the stored log reads with owner, visibility and
 // revision intact, and is written back byte for byte.
-func TestR78GoldenLogOpens(t *testing.T) {
+func TestR78_GoldenLogOpens(t *testing.T) {
 	stored := goldenFile(t)
 	want := map[int]Record{
 		6: {"report_manager", "policy", "external_upload", "descendants", "mandatory", 1},
@@ -346,9 +346,9 @@ func TestR78GoldenLogOpens(t *testing.T) {
 	}
 }
 
-// TestR78UnknownTypeOrVersionStops: what this reader does not know is an error
+// TestR78_UnknownTypeOrVersionStops: what this reader does not know is an error
 // that says so, never an event left out.
-func TestR78UnknownTypeOrVersionStops(t *testing.T) {
+func TestR78_UnknownTypeOrVersionStops(t *testing.T) {
 	base := string(goldenFile(t)[7])
 	for _, c := range []struct{ old, new, want string }{
 		{`"type":"memory.written"`, `"type":"memory.expired"`, "unknown event type"},

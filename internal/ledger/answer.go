@@ -228,7 +228,7 @@ func (l *Ledger) recordedSteps(seq uint64, whole *events.Decision) ([]wire.Step,
 			return nil, err
 		}
 		d, ok := e.Body.(*events.Decision)
-		if !ok || d.Subject != whole.Subject || d.SOPID != whole.SOPID || !isStep(d) {
+		if !ok || d.Subject != whole.Subject || d.SOPID != whole.SOPID || !IsStep(d) {
 			break
 		}
 		steps = append(steps, wire.Step{StepID: d.StepID, Action: d.Action, Reason: reason.Code(d.Reason)})
@@ -239,9 +239,9 @@ func (l *Ledger) recordedSteps(seq uint64, whole *events.Decision) ([]wire.Step,
 	return steps, nil
 }
 
-// isStep tells a step's decision from one on a whole procedure: its resource
-// is sop:step, though the step id itself may be empty.
-func isStep(d *events.Decision) bool { return d.SOPID != "" && d.Resource != d.SOPID }
+// IsStep tells an SOP step's decision from one on a whole procedure: its
+// resource is sop:step, though the step id itself may be empty.
+func IsStep(d *events.Decision) bool { return d.SOPID != "" && d.Resource != d.SOPID }
 
 func (l *Ledger) event(seq uint64) (events.Event, events.Hash, error) {
 	b, err := l.store.Event(seq)

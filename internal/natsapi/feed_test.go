@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -231,25 +232,32 @@ func TestR74_ForeignMessageHalts(t *testing.T) {
 	}
 }
 
-// Several foreign messages of which the last is the log's own: found too, by a
-// feed that knows how far it had come.
+// A foreign message that is followed by the log's own events: found too by a
+// feed that knows how far it had come, and at the next start if it is not far back.
 func TestR74_ForeignMessageBelowTheTail(t *testing.T) {
-	f := startFed(t, 10)
-	f.log.mu.Lock()
-	f.log.append(t)
-	f.log.append(t)
-	twelfth := f.log.events[11]
-	f.log.mu.Unlock()
-	for _, data := range [][]byte{[]byte("{}"), twelfth} {
-		if _, err := f.js.Publish(testCtx(t), "led.main.x.y.z", data); err != nil {
-			t.Fatal(err)
+	for _, behind := range []int{1, feedWindow + 50} {
+		f := startFed(t, 10)
+		f.log.mu.Lock()
+		for range behind + 1 {
+			f.log.append(t)
 		}
-	}
-	f.log.grow(t, 5)
-	f.feed.Notify()
-	halted(t, f.feed, "message 11 is not")
-	if err := f.newFeed(FeedOptions{}).CheckTail(testCtx(t)); !errors.Is(err, ErrDisagrees) {
-		t.Errorf("the next start says %v", err)
+		foreign := slices.Clone(f.log.events[10:])
+		f.log.mu.Unlock()
+		foreign[0] = []byte("{}")
+		for _, data := range foreign {
+			if _, err := f.js.Publish(testCtx(t), "led.main.x.y.z", data); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.log.grow(t, 5)
+		f.feed.Notify()
+		halted(t, f.feed, "message 11 is not")
+		if behind > 1 {
+			continue
+		}
+		if err := f.newFeed(FeedOptions{}).CheckTail(testCtx(t)); !errors.Is(err, ErrDisagrees) {
+			t.Errorf("the next start says %v", err)
+		}
 	}
 }
 

@@ -355,52 +355,6 @@ func userKey(t testing.TB) (public, seed string) {
 	return public, string(secret)
 }
 
-func TestWithPublicKeyAddsNothingElse(t *testing.T) {
-	key, seed := userKey(t)
-	for _, text := range []string{
-		"kind: Agent\nid: a\ncapabilities: []\n",
-		"kind: Agent\nid: a\ncapabilities: []",
-		"\n# x\n---\n   kind: Agent\n   id: a\n   capabilities:\n   - memory.read\n\n\n",
-		"{kind: Agent, id: a, capabilities: []}\n",
-		"# y\n  {kind: Agent,\n   id: a, capabilities: []}",
-		"kind: Principal\nid: p\nrole: auditor\n",
-	} {
-		before, faults := ParseDocument(text)
-		if len(faults) > 0 {
-			t.Fatalf("%q: %s", text, faults[0])
-		}
-		added, err := WithPublicKey(text, key)
-		if err != nil {
-			t.Errorf("%q: %v", text, err)
-			continue
-		}
-		after, faults := ParseDocument(added)
-		if len(faults) > 0 || after.publicKey() != key {
-			t.Fatalf("%q: %v", added, faults)
-		}
-		if after.Agent != nil {
-			after.Agent.PublicKey = ""
-		} else {
-			after.Principal.PublicKey = ""
-		}
-		if !reflect.DeepEqual(content(after), content(before)) {
-			t.Errorf("%q became %q", text, added)
-		}
-	}
-	for _, text := range []string{
-		"kind: Agent\nid: a\ncapabilities: []\npublic_key: " + key + "\n",
-		"kind: Policy\nversion: v\nenvironment: []\n",
-		"kind: Agent\n",
-	} {
-		if added, err := WithPublicKey(text, key); err == nil {
-			t.Errorf("%q took a key: %q", text, added)
-		}
-	}
-	if added, err := WithPublicKey("kind: Agent\nid: a\ncapabilities: []\n", seed); err == nil {
-		t.Errorf("a seed was added: %q", added)
-	}
-}
-
 func TestR12_PublicKeysHaveOneSpelling(t *testing.T) {
 	key, seed := userKey(t)
 	if !ValidPublicKey(key) {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -56,31 +57,26 @@ func FuzzParseDocument(f *testing.F) {
 func FuzzReaderAgreesWithLibrary(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, text string) {
-		if len(text) > 1<<10 {
-			return // the library can take minutes over a few more
+		if len(text) > 1<<10 || strings.Contains(text, "<<") {
+			return // the library can take minutes over more, and sees merge keys in any <<
 		}
 		root, r := read(text)
-		if len(r.faults) > 0 || root.kind != mappingKind || repeats(root) {
+		if len(r.faults) > 0 || root.kind != mappingKind || repeatsOrLacks(root) {
 			return
 		}
 		agreesWithLibrary(t, text, root.tree())
 	})
 }
 
-// repeats reports whether a mapping has a key twice, which ParseDocument
-// refuses and the reader leaves to it.
-func repeats(n node) bool {
+// repeatsOrLacks reports whether a key stands twice or a value is null, which
+// ParseDocument refuses and the reader leaves to it.
+func repeatsOrLacks(n node) bool {
 	keys := map[string]bool{}
 	for _, f := range n.fields {
-		if keys[f.key.text] || repeats(f.value) {
+		if keys[f.key.text] || repeatsOrLacks(f.value) {
 			return true
 		}
 		keys[f.key.text] = true
 	}
-	for _, item := range n.items {
-		if repeats(item) {
-			return true
-		}
-	}
-	return false
+	return n.kind == nullKind || slices.ContainsFunc(n.items, repeatsOrLacks)
 }

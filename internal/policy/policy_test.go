@@ -29,7 +29,7 @@ namespaces:
   notes.private.deep: {class: secret}
 `
 
-func TestR32_ARuleCoversWholeSegments(t *testing.T) {
+func TestARuleCoversWholeSegments(t *testing.T) {
 	p := mustPolicy(t, classes)
 	for _, row := range []struct {
 		namespace, key string

@@ -283,8 +283,10 @@ func (r *reader) key() (node, bool) {
 		}
 		r.line = len(r.lines)
 		return node{}, false
-	case r.at == 0 && (rest == "..." || strings.HasPrefix(rest, "... ")):
-		r.faultHere(`a document-end marker; leave "..." and what follows out`)
+	case r.at == 0 && strings.HasPrefix(rest, "---"):
+		return node{}, r.faultHere("a key that starts like a document mark; quote it")
+	case r.at == 0 && strings.HasPrefix(rest, "..."):
+		r.faultHere(`a document-end mark; leave "..." and what follows out, or quote it`)
 		r.line = len(r.lines)
 		return node{}, false
 	case rest != "" && rest[0] == '%' && r.at == 0:
@@ -554,6 +556,11 @@ func (r *reader) flowKey() (node, bool) {
 		return key, false
 	}
 	r.spaces()
+	unquoted := r.lines[start.line][start.at:r.at]
+	if c := unquoted[0]; c != '"' && c != '\'' && strings.Contains(unquoted, ":") {
+		r.at = start.at
+		return key, r.faultHere("a colon in an unquoted key; write a space after the colon, or quote the key")
+	}
 	if r.peek() != ':' {
 		r.at = start.at
 		return key, r.faultHere("a key without value; write a colon and a space after the key")
@@ -623,6 +630,10 @@ var (
 // could take for a number or boolean is that or a fault, never a text.
 func (r *reader) plain(n node, text string) node {
 	n.text = text
+	if strings.HasSuffix(text, ":") {
+		r.fault(n.place, "an unquoted text that ends in a colon, which readers take for different things; quote it")
+		return n
+	}
 	switch text {
 	case "true", "false":
 		n.kind = boolKind
@@ -660,13 +671,13 @@ func plainStart(s string) string {
 		return "a folded text; use | or quotes"
 	case '|':
 		return "a text of several lines inside [ ] or { }; use quotes"
-	case '%', '@', '`', '#', '&', '!', '*', '"', '\'', '[', '{':
+	case '%', '@', '`', '#', '&', '!', '*', '?', ':', '"', '\'', '[', '{':
 		return "an unquoted text cannot start with " + strconv.Quote(s[:1]) + "; quote it"
 	case ',', ']', '}':
 		return "unexpected " + strconv.Quote(s[:1]) + "; quote it if it is text"
-	case '-', '?', ':':
+	case '-':
 		if len(s) == 1 || strings.IndexByte(" ,[]{}", s[1]) >= 0 {
-			return "unexpected " + strconv.Quote(s[:1]) + "; quote it if it is text"
+			return `unexpected "-"; quote it if it is text`
 		}
 	}
 	return ""

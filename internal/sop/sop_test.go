@@ -239,6 +239,31 @@ func TestDeletingNeedsMemoryWrite(t *testing.T) {
 	}
 }
 
+// The capability is asked for before the owner, and the owner before the
+// lineage, whatever the policy knows.
+func TestR41_CapabilityBeforeOwnerBeforeLineage(t *testing.T) {
+	arguments := value(t, `{"owner_agent_id":"stranger"}`)
+	scope := lab()
+	scope.Known = func(string) bool { return true }
+	judge := func(action string) reason.Code {
+		results, _ := Validate(SOP{Steps: []Step{{ID: "s", Action: action, arguments: arguments}}}, scope)
+		return results[0].Reason
+	}
+	if got := judge("memory.write"); got != reason.CrossOwnerMemoryWrite {
+		t.Errorf("with the capability: %s", got)
+	}
+	scope.Holds = policy.NewSet("memory.read").Has
+	if got := judge("memory.write"); got != reason.ActionNotInEffectiveCapabilities {
+		t.Errorf("without the capability: %s", got)
+	}
+	if got := judge("memory.read"); got != reason.ReferenceOutOfScope {
+		t.Errorf("reading a stranger's record: %s", got)
+	}
+	if got := judge("agent.register"); got != reason.UnknownAction {
+		t.Errorf("agent.register as a step: %s", got)
+	}
+}
+
 func TestR60_WithoutPolicyNoStepIsKnown(t *testing.T) {
 	var none *policy.Policy
 	scope := lab()

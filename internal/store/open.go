@@ -98,7 +98,7 @@ func fillNew(tmp string, opts Options, fill func(string, *Store) error) error {
 	}
 	s, err := openWriter(tmp, opts, lock)
 	if err != nil {
-		return errors.Join(err, lock.release())
+		return err
 	}
 	err = fill(tmp, s)
 	if err == nil && s.Durable() == 0 {
@@ -125,6 +125,7 @@ type AnchorCheck struct {
 // usable anchor, ErrBehindAnchor when events are missing, ErrDiverged when the
 // log is another one, ErrCorrupt when bytes and hashes disagree, ErrFormat,
 // ErrStorageLow, and fs.ErrNotExist where there is no log: Open never creates.
+// ErrStopped says that storage failed on the way; the process must end.
 func Open(dir string, opts Options, anchor AnchorCheck) (_ *Store, err error) {
 	sys := opts.fs()
 	if dir, err = absolute(sys, dir); err != nil {
@@ -144,7 +145,7 @@ func Open(dir string, opts Options, anchor AnchorCheck) (_ *Store, err error) {
 	}
 	s, err := openWriter(dir, opts, lock)
 	if err != nil {
-		return nil, errors.Join(err, lock.release())
+		return nil, err
 	}
 	if got := *s.head.Load(); got != seen {
 		return nil, errors.Join(fmt.Errorf("%w: it ended at %d (%s) when looked at and ends at %d (%s) now",
@@ -227,25 +228,28 @@ func (s *Store) fits(anchor AnchorCheck) error {
 // rehashBefore is how many events below the anchor are hashed again at open.
 const rehashBefore = 256
 
-// openWriter opens for writing under lock, which it takes over on success.
+// openWriter opens for writing under lock, which it takes over.
 func openWriter(dir string, opts Options, lock *dirLock) (*Store, error) {
 	sys := opts.fs()
-	pl, err := pebble.LockDirectory(dbDir(sys, dir), sys)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrLocked, err)
+	s := &Store{fault: newFault(opts.Log), dir: dir, fs: sys, lock: lock}
+	var err error
+	if s.pebble, err = pebble.LockDirectory(dbDir(sys, dir), sys); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %w", ErrLocked, err), lock.release())
 	}
-	s := &Store{fault: newFault(opts.Log), dir: dir, fs: sys, lock: lock, pebble: pl}
 	p := opts.pebble(sys, s.fault, false)
-	p.Lock = pl
+	p.Lock = s.pebble
 	if s.db, err = openPebble(dbDir(sys, dir), p, s.fault); err != nil {
-		return nil, errors.Join(err, pl.Close())
+		if s.Err() == nil { // a stopped Pebble may not be done with the directory
+			err = errors.Join(err, s.pebble.Close(), lock.release())
+		}
+		return nil, err
 	}
 	if err = s.load(); err == nil {
 		size, _ := s.Head()
 		s.edge, err = s.storedEdge(size)
 	}
 	if err != nil {
-		return nil, errors.Join(err, s.db.Close(), pl.Close())
+		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
@@ -304,22 +308,29 @@ func openFrozen(dir string, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// openPebble opens a database and makes every way in which Pebble says no, one
-// of which is a panic on damaged files, an error of ours.
-func openPebble(dir string, p *pebble.Options, f *fault) (db *pebble.DB, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			db, err = nil, fmt.Errorf("pebble panicked: %v", r)
-		}
-	}()
-	db, err = pebble.Open(dir, p)
-	if err == nil {
-		if err = f.err(); err == nil {
-			return db, nil
-		}
-		db.Close()
+// openPebble opens a database and makes every way in which Pebble says no an
+// error: a panic on damaged files, and a fatal message after which it parks.
+func openPebble(dir string, p *pebble.Options, f *fault) (*pebble.DB, error) {
+	type result struct {
+		db  *pebble.DB
+		err error
 	}
-	return nil, err
+	done := make(chan result, 1)
+	go func() {
+		defer func() {
+			if r := recover(); r != nil {
+				done <- result{nil, fmt.Errorf("pebble panicked: %v", r)}
+			}
+		}()
+		db, err := pebble.Open(dir, p)
+		done <- result{db, err}
+	}()
+	select {
+	case r := <-done:
+		return r.db, r.err
+	case <-f.stopped:
+		return nil, f.err()
+	}
 }
 
 // load reads what the database says it is, and where the log ends.

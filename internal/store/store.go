@@ -44,6 +44,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,10 +92,29 @@ const (
 
 func (o Options) fs() vfs.FS {
 	if o.FS == nil {
-		return vfs.Default
+		return orderedFS{vfs.Default}
 	}
-	return o.FS
+	return orderedFS{o.FS}
 }
+
+// orderedFS syncs the directory before a marker file is made, so that a marker
+// never reaches the disk ahead of the manifest it names. Pebble leaves that
+// order to the file system; where it does not hold, a crash between the two
+// would leave a database that cannot be opened.
+type orderedFS struct{ vfs.FS }
+
+// Create implements vfs.FS.
+func (o orderedFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if strings.HasPrefix(o.PathBase(name), "marker.") {
+		if err := syncDir(o, o.PathDir(name)); err != nil {
+			return nil, err
+		}
+	}
+	return o.FS.Create(name, category)
+}
+
+// Unwrap implements vfs.FS.
+func (o orderedFS) Unwrap() vfs.FS { return o.FS }
 
 // pebble returns Pebble's options for fs, reporting to f. A writer's background
 // errors stop it: Pebble itself would retry them for ever.
@@ -163,8 +183,7 @@ type head struct {
 }
 
 // fault remembers the first error after which a store cannot be trusted. It is
-// also Pebble's logger, whose Fatalf must not end the process from inside a
-// library; Pebble's own error returns carry on from there.
+// also Pebble's logger.
 type fault struct {
 	log     *slog.Logger
 	mu      sync.Mutex
@@ -205,7 +224,14 @@ func (f *fault) Infof(string, ...any) {}
 func (f *fault) Errorf(format string, args ...any) {
 	f.log.Error("pebble", "message", fmt.Sprintf(format, args...))
 }
-func (f *fault) Fatalf(format string, args ...any) { f.set(fmt.Errorf("pebble: "+format, args...)) }
+
+// Fatalf stops the store and parks the goroutine for ever: Pebble would go on
+// to write after what it calls fatal, and spoil the MANIFEST for good. Only the
+// owner of the process may end it.
+func (f *fault) Fatalf(format string, args ...any) {
+	f.set(fmt.Errorf("pebble: "+format, args...))
+	select {}
+}
 
 // enter admits a call, which must leave; it refuses on a closed or stopped store.
 func (s *Store) enter() error {

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/ledgerd/ledgerd/client"
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/ledger"
+	"github.com/ledgerd/ledgerd/internal/replay/replaytest"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"ledgerd": main})
+}
+
+// TestScript runs the real binary as testdata/script tells.
+func TestScript(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":    exits,
+			"ready":    ready,
+			"signal":   signalTo,
+			"digest":   digest,
+			"mode":     mode,
+			"empty":    empty,
+			"checklog": checklog,
+			"chain":    chain,
+			"receipt":  receipt,
+		},
+	})
+}
+
+// exits CODE PROGRAM ARGS... runs a program that must exit with that code.
+func exits(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM ARGS...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%v", err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// ready FILE waits for a server's ready file and points LEDGERD_SERVER to it.
+func ready(ts *testscript.TestScript, _ bool, args []string) {
+	r := readReady(ts, args[0])
+	ts.Setenv("LEDGERD_SERVER", r.NATS)
+	ts.Setenv("ORIGIN", r.Origin)
+}
+
+type readyFile struct {
+	NATS   string `json:"nats_url"`
+	HTTP   string `json:"http_url"`
+	Origin string `json:"origin"`
+	PID    int    `json:"pid"`
+}
+
+func readReady(ts *testscript.TestScript, name string) readyFile {
+	path := ts.MkAbs(name)
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		var r readyFile
+		ts.Check(json.Unmarshal(b, &r)) // it is written whole or not at all
+		if r.NATS == "" || r.Origin == "" || r.PID == 0 {
+			ts.Fatalf("ready file %s", b)
+		}
+		return r
+	}
+	ts.Fatalf("%s did not appear", name)
+	return readyFile{}
+}
+
+// signal TERM|KILL FILE signals the server whose ready file that is, and waits
+// until it is gone.
+func signalTo(ts *testscript.TestScript, _ bool, args []string) {
+	signals := map[string]syscall.Signal{"TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}
+	pid := readReady(ts, args[1]).PID
+	ts.Check(syscall.Kill(pid, signals[args[0]]))
+	if args[0] == "KILL" {
+		ts.Check(os.Remove(ts.MkAbs(args[1])))
+	}
+}
+
+// mode PERM FILE... checks permissions.
+func mode(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.ParseUint(args[0], 8, 32)
+	ts.Check(err)
+	for _, name := range args[1:] {
+		info, err := os.Stat(ts.MkAbs(name))
+		ts.Check(err)
+		if got := info.Mode().Perm(); got != os.FileMode(want) {
+			ts.Fatalf("%s has mode %o, want %o", name, got, want)
+		}
+	}
+}
+
+// digest FILE sets DIGEST to the SHA-256 of the first document of a YAML file.
+func digest(ts *testscript.TestScript, _ bool, args []string) {
+	document, _, _ := strings.Cut(ts.ReadFile(args[0]), "---\n")
+	ts.Setenv("DIGEST", fmt.Sprintf("%x", sha256.Sum256([]byte(document))))
+}
+
+// checklog DIR checks the log of a data directory: chain, tree, anchor, and
+// every decision judged again.
+func checklog(ts *testscript.TestScript, _ bool, args []string) {
+	report, err := replaytest.Check(ledger.Options{Dir: ts.MkAbs(args[0])})
+	ts.Check(err)
+	if report.Events == 0 || report.Judged != report.Decisions {
+		ts.Fatalf("%d events, %d of %d decisions judged", report.Events, report.Judged, report.Decisions)
+	}
+}
+
+// chain FILE checks that the lines are events, each continuing the one before,
+// from the first of a log.
+func chain(ts *testscript.TestScript, _ bool, args []string) {
+	var prev events.Hash
+	lines := strings.Split(strings.TrimSuffix(ts.ReadFile(args[0]), "\n"), "\n")
+	for i, line := range lines {
+		e, err := events.Parse([]byte(line))
+		ts.Check(err)
+		if created, ok := e.Body.(*events.LedgerCreated); ok {
+			prev = events.GenesisHash(created.Origin)
+		}
+		if e.Seq != uint64(i+1) || e.Prev != prev {
+			ts.Fatalf("line %d: seq %d, prev %s, want %s", i+1, e.Seq, e.Prev, prev)
+		}
+		prev = events.LeafHash([]byte(line))
+	}
+}
+
+// receipt A B checks that two replies are of one decision.
+func receipt(ts *testscript.TestScript, _ bool, args []string) {
+	var a, b client.Reply
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &a))
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[1])), &b))
+	if a.Seq == 0 || a.Seq != b.Seq || a.Hash != b.Hash || a.EventID != b.EventID {
+		ts.Fatalf("seq %d and %d, hash %s and %s", a.Seq, b.Seq, a.Hash, b.Hash)
+	}
+}
+
+// empty DIR checks that a directory holds nothing.
+func empty(ts *testscript.TestScript, _ bool, args []string) {
+	entries, err := os.ReadDir(ts.MkAbs(args[0]))
+	ts.Check(err)
+	for _, e := range entries {
+		ts.Fatalf("%s holds %s", args[0], e.Name())
+	}
+}

@@ -1,0 +1,320 @@
+// Package bench measures a ledger beside the bare parts it is made of, in one
+// process and one run: on a shared machine absolute numbers move by a factor of
+// three within a minute, and only ratios of things measured in turn hold.
+//
+// First call: Run. It makes ledgers of its own in a temporary directory, serves
+// them over TCP on the loopback interface, loads them from two connections, and
+// beside them a bare echo: the same server and connections, with a subscription
+// that answers 300 bytes and does nothing else. Measured and bare runs take
+// turns, A B A B, and the figure is the median of the pairs.
+//
+// What holds: every answer is looked at, and one that is not the decision the
+// request must get ends the run with an error; so does a log that does not
+// verify and re-judge afterwards. What was not measured has a row that says why.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+)
+
+// Options say what is measured and for how long.
+type Options struct {
+	Quick      bool          // a look at whether it works: little data, one short pair of each
+	Runs       int           // pairs of each comparison; 0 is 5
+	Duration   time.Duration // of one run; 0 is a second
+	Mix        string        // a name of Mixes; empty is standard
+	Dir        string        // on the disk to measure; empty is the directory for temporary files
+	CPUProfile string        // file for a CPU profile of the ledger at 256 outstanding; empty is none
+	Build      string        // recorded in the log
+	Version    string        // semantic, for the micro service
+	Progress   io.Writer     // told what is being measured; nil is nobody
+}
+
+// bench is one run of everything.
+type bench struct {
+	Options
+	ctx    context.Context
+	dir    string // temporary
+	agents int
+	values int // records loaded
+	serial uint64
+	syncs  []float64 // fdatasync p50 of each look, ms
+	report *Report
+}
+
+// Run measures everything and returns the report. With an error the report
+// holds what was measured before it.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	b := &bench{Options: o, ctx: ctx, agents: 1000, values: 100_000}
+	if b.Mix == "" {
+		b.Mix = "standard"
+	}
+	if _, ok := mixes[b.Mix]; !ok {
+		return nil, fmt.Errorf("no mix is called %q", b.Mix)
+	}
+	if b.Quick {
+		b.agents, b.values = 120, 1200
+		b.Runs, b.Duration = 1, 100*time.Millisecond
+	}
+	if b.Runs == 0 {
+		b.Runs = 5
+	}
+	if b.Duration == 0 {
+		b.Duration = time.Second
+	}
+	if b.Progress == nil {
+		b.Progress = io.Discard
+	}
+	var err error
+	if b.dir, err = os.MkdirTemp(o.Dir, "ledgerd-bench-"); err != nil {
+		return nil, fmt.Errorf("make a temporary directory: %w", err)
+	}
+	b.report = newReport(b.machine())
+	if inMemory(b.dir) {
+		b.say("%s is in memory, where a sync costs nothing: name a directory on a disk", b.dir)
+	}
+	err = b.all()
+	return b.report, errors.Join(err, os.RemoveAll(b.dir))
+}
+
+func (b *bench) say(format string, args ...any) { fmt.Fprintf(b.Progress, format+"\n", args...) }
+
+func (b *bench) machine() Machine {
+	return Machine{
+		CPU: cpuName(), Cores: runtime.NumCPU(), GoMaxProcs: runtime.GOMAXPROCS(0),
+		OS: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), Build: b.Build,
+		Dir: filepath.Dir(b.dir), Mix: b.Mix, Runs: b.Runs, Duration: b.Duration.String(), Quick: b.Quick,
+	}
+}
+
+func (b *bench) all() error {
+	if err := b.inProcess(); err != nil {
+		return err
+	}
+	echo, err := b.startEcho()
+	if err != nil {
+		return err
+	}
+	err = b.withoutFeed(echo)
+	if err == nil {
+		err = b.withFeed(echo)
+	}
+	b.report.Machine.SyncP50 = median(b.syncs)
+	return errors.Join(err, echo.stop())
+}
+
+// withoutFeed measures the ledger alone, then again right after a restart.
+func (b *bench) withoutFeed(echo *echo) error {
+	n, err := b.newNode("alone", false)
+	if err != nil {
+		return err
+	}
+	err = b.alone(n, echo)
+	if err := errors.Join(err, n.stop()); err != nil {
+		return err
+	}
+	started := time.Now()
+	if n, err = b.openNode(n, false); err != nil {
+		return err
+	}
+	ready := time.Since(started).Seconds()
+	size := n.ledger.Durable()
+	b.report.set("restart", size >= 10_000_000, fmt.Sprintf("with %s events", count(float64(size))), ready)
+	return errors.Join(b.operationIDs("ids-restart", n), n.stop())
+}
+
+func (b *bench) alone(n *node, echo *echo) error {
+	for _, outstanding := range []int{256, 1024} {
+		key := fmt.Sprintf("rate-%d", outstanding)
+		if err := b.perEcho(key, n, echo, drive{outstanding: outstanding, mix: b.Mix}); err != nil {
+			return err
+		}
+	}
+	if err := b.oneAtATime(n, echo); err != nil {
+		return err
+	}
+	for _, rate := range []float64{20_000, 50_000} {
+		if err := b.clocked(n, echo, rate); err != nil {
+			return err
+		}
+	}
+	if err := b.operationIDs("ids", n); err != nil {
+		return err
+	}
+	if err := b.depths(n); err != nil {
+		return err
+	}
+	for _, mix := range []string{"read", "write", "authorize", "sop"} {
+		if err := b.perEcho("only-"+mix, n, echo, drive{outstanding: 256, mix: mix}); err != nil {
+			return err
+		}
+	}
+	b.report.set("memory", false, fmt.Sprintf("the whole process, load generator included: %s agents, %s records loaded, %s events since",
+		count(float64(b.agents)), count(float64(b.values)), count(float64(n.ledger.Durable()-n.loaded))), residentMiB())
+	return nil
+}
+
+// withFeed measures the ledger with its stream, and then its log at rest.
+func (b *bench) withFeed(echo *echo) error {
+	n, err := b.newNode("feed", true)
+	if err != nil {
+		return err
+	}
+	for _, outstanding := range []int{256, 1024} {
+		if err = b.perEcho(fmt.Sprintf("feed-%d", outstanding), n, echo, drive{outstanding: outstanding, mix: b.Mix}); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		b.report.set("lag", true, "to the end of what was answered, once the load ends; of all runs", n.lags...)
+	}
+	if err := errors.Join(err, n.stop()); err != nil {
+		return err
+	}
+	return b.atRest(n)
+}
+
+// turns makes the measured run and the bare one in turn.
+func (b *bench) turns(label string, measured, bare func(run int) (result, error)) (ms, bs []result, err error) {
+	for run := range b.Runs {
+		b.say("%s: %d of %d", label, run+1, b.Runs)
+		m, err := measured(run)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", label, err)
+		}
+		base, err := bare(run)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s, bare: %w", label, err)
+		}
+		ms, bs = append(ms, m), append(bs, base)
+	}
+	return ms, bs, nil
+}
+
+// perEcho compares decisions a second with echoes a second.
+func (b *bench) perEcho(key string, n *node, echo *echo, d drive) error {
+	profile := func() error { return nil }
+	measured := func(run int) (result, error) {
+		if key == "rate-256" && run == 0 {
+			stop, err := startProfile(b.CPUProfile)
+			if err != nil {
+				return result{}, err
+			}
+			profile = stop
+		}
+		r, err := b.onNode(n, d, run)
+		if run == 0 {
+			err = errors.Join(err, profile())
+		}
+		return r, err
+	}
+	ms, bs, err := b.turns(b.report.figure(key), measured, func(run int) (result, error) { return b.onEcho(echo, n, d, run) })
+	if err != nil {
+		return err
+	}
+	b.report.set(key, true, perSecond(ms, bs, "echo"), each(ms, bs, func(m, e result) float64 { return m.rate / e.rate })...)
+	return nil
+}
+
+// oneAtATime compares the time of one decision with that of the least it takes:
+// one sync and one echo.
+func (b *bench) oneAtATime(n *node, echo *echo) error {
+	d := drive{outstanding: 1, mix: b.Mix}
+	var syncs []float64
+	ms, bs, err := b.turns(b.report.figure("one"), func(run int) (result, error) { return b.onNode(n, d, run) }, func(run int) (result, error) {
+		p50, err := syncP50(b.dir, b.Quick)
+		if err != nil {
+			return result{}, err
+		}
+		syncs = append(syncs, millis(p50))
+		return b.onEcho(echo, n, d, run)
+	})
+	if err != nil {
+		return err
+	}
+	b.syncs = append(b.syncs, syncs...)
+	runs := make([]float64, len(ms))
+	for i := range ms {
+		runs[i] = millis(ms[i].p50) / (syncs[i] + millis(bs[i].p50))
+	}
+	b.report.set("one", true, fmt.Sprintf("%.3f ms ÷ (fdatasync %.3f ms + echo %.3f ms)",
+		median(each(ms, bs, func(m, _ result) float64 { return millis(m.p50) })), median(syncs),
+		median(each(ms, bs, func(_, e result) float64 { return millis(e.p50) }))), runs...)
+	return nil
+}
+
+// clocked compares the slowest answers where requests come on a clock, whether
+// the ones before are answered or not. A request's time counts from when it was
+// due.
+func (b *bench) clocked(n *node, echo *echo, rate float64) error {
+	key := fmt.Sprintf("clock-%.0f", rate)
+	d := drive{outstanding: 2048, mix: b.Mix, clock: rate}
+	ms, bs, err := b.turns(b.report.figure(key), func(run int) (result, error) { return b.onNode(n, d, run) },
+		func(run int) (result, error) { return b.onEcho(echo, n, d, run) })
+	if err != nil {
+		return err
+	}
+	p99 := func(m, _ result) float64 { return millis(m.p99) }
+	reached := median(each(ms, bs, func(m, _ result) float64 { return m.rate }))
+	b.report.set(key, true, fmt.Sprintf("p99 %.2f ms ÷ %.2f ms of the echo; %s/s were answered", median(each(ms, bs, p99)), median(each(bs, ms, p99)), count(reached)),
+		each(ms, bs, func(m, e result) float64 { return millis(m.p99) / millis(e.p99) })...)
+	return nil
+}
+
+// operationIDs compares proposals that carry an operation id with ones that do
+// not.
+func (b *bench) operationIDs(key string, n *node) error {
+	with, without := drive{outstanding: 256, mix: b.Mix}, drive{outstanding: 256, mix: b.Mix, noIDs: true}
+	ms, bs, err := b.turns(b.report.figure(key), func(run int) (result, error) { return b.onNode(n, with, run) },
+		func(run int) (result, error) { return b.onNode(n, without, run) })
+	if err != nil {
+		return err
+	}
+	b.report.set(key, true, perSecond(ms, bs, "those without an id")+"; the ids seen are all in memory",
+		each(ms, bs, func(m, e result) float64 { return m.rate / e.rate })...)
+	return nil
+}
+
+// depths compares agents far from their root with agents near it.
+func (b *bench) depths(n *node) error {
+	d := drive{outstanding: 256, mix: b.Mix}
+	at := func(depth int) func(int) (result, error) {
+		return func(run int) (result, error) {
+			d.agents = n.chains(depth)
+			return b.onNode(n, d, run)
+		}
+	}
+	ms, bs, err := b.turns(b.report.figure("depth"), at(16), at(2))
+	if err != nil {
+		return err
+	}
+	b.report.set("depth", true, perSecond(ms, bs, "depth 2"), each(ms, bs, func(m, e result) float64 { return m.rate / e.rate })...)
+	return nil
+}
+
+// perSecond says what was divided.
+func perSecond(ms, bs []result, base string) string {
+	return fmt.Sprintf("%s/s ÷ %s/s of %s; p50 %.2f ms, p99 %.2f ms",
+		count(median(each(ms, bs, func(m, _ result) float64 { return m.rate }))),
+		count(median(each(ms, bs, func(_, e result) float64 { return e.rate }))), base,
+		median(each(ms, bs, func(m, _ result) float64 { return millis(m.p50) })),
+		median(each(ms, bs, func(m, _ result) float64 { return millis(m.p99) })))
+}
+
+func each(ms, bs []result, f func(m, base result) float64) []float64 {
+	list := make([]float64, len(ms))
+	for i := range ms {
+		list[i] = f(ms[i], bs[i])
+	}
+	return list
+}
+
+// millis is a duration in milliseconds.
+func millis(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }

@@ -1,0 +1,263 @@
+package ledger
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nkeys"
+	"pgregory.net/rapid"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/projection"
+	"github.com/ledgerd/ledgerd/internal/reason"
+	"github.com/ledgerd/ledgerd/internal/wire"
+)
+
+// tinyLog is a log without a store: it decides, makes the events that sealing
+// would make, with constant salts and blinds, and folds them. Whatever is asked
+// of it, it checks that Decide is pure and that a denial changes nothing.
+type tinyLog struct {
+	t       rapid.TB
+	state   *projection.State
+	events  [][]byte
+	open    map[uint64][]byte // open payloads by seq
+	request map[uint64][]byte // canonical requests by the seq of their decision
+	asked   []asked
+}
+
+// asked is a proposal as it can be found in the log again.
+type asked struct {
+	proposal Proposal
+	first    uint64 // seq of the outcome's first event
+}
+
+const tinyOrigin = "ledgerd.local/main/0123456789abcdef/1"
+
+func newTinyLog(t rapid.TB) *tinyLog {
+	l := &tinyLog{t: t, state: projection.New(), open: map[uint64][]byte{}, request: map[uint64][]byte{}}
+	l.add(events.System, 0, &events.LedgerCreated{
+		Format: events.Format, Origin: tinyOrigin, Ledger: "main",
+		AdminID: AdminID, AdminPublicKey: publicKey(AdminID), CheckpointKey: "checkpoint", PermitKey: "permit",
+	}, nil, false)
+	l.add(events.System, 0, &events.LedgerOpened{Rules: Rules, Build: "test"}, nil, false)
+	return l
+}
+
+// publicKey is the same key for the same name.
+func publicKey(name string) string {
+	seed := sha256.Sum256([]byte(name))
+	raw, err := nkeys.FromRawSeed(nkeys.PrefixByteUser, seed[:])
+	if err != nil {
+		panic(err)
+	}
+	key, err := raw.PublicKey()
+	if err != nil {
+		panic(err)
+	}
+	return key
+}
+
+var tinyStart = events.TimeOf(time.Date(2026, 11, 29, 20, 0, 0, 0, time.UTC))
+
+// add appends an event as bytes, reads it back, and folds what was read.
+func (l *tinyLog) add(agent string, cause uint64, b events.Body, payload []byte, open bool) {
+	l.t.Helper()
+	e := events.Event{
+		Seq: l.state.Seq + 1, Prev: l.state.Leaf, Time: tinyStart + events.Time(len(l.events)), Agent: agent, Cause: cause, Body: b,
+	}
+	if e.Seq == 1 {
+		e.Prev = events.GenesisHash(tinyOrigin)
+	}
+	e.ID[6], e.ID[8] = 0x70, 0x80
+	if payload != nil {
+		e.Payload = events.PayloadCommitment([events.SaltLen]byte{}, payload)
+	}
+	bytes, err := e.Append(nil)
+	if err != nil {
+		l.t.Fatalf("seal %s: %v", b.Type(), err)
+	}
+	l.events = append(l.events, bytes)
+	if open {
+		l.open[e.Seq] = payload
+	}
+	l.fold(l.state, e.Seq)
+}
+
+func (l *tinyLog) fold(s *projection.State, seq uint64) events.Event {
+	l.t.Helper()
+	b := l.events[seq-1]
+	e, err := events.Parse(b)
+	if err != nil {
+		l.t.Fatalf("parse %d: %v\n%s", seq, err, b)
+	}
+	if again, err := e.Append(nil); err != nil || !bytes.Equal(again, b) {
+		l.t.Fatalf("event %d is not written as read: %v", seq, err)
+	}
+	if seq > 1 && e.Prev != s.Leaf {
+		l.t.Fatalf("event %d does not follow the one before", seq)
+	}
+	if err := s.Apply(&e, l.open[seq]); err != nil {
+		l.t.Fatalf("apply: %v\n%s", err, b)
+	}
+	s.Leaf = events.LeafHash(b)
+	checkSubject(l.t, &e)
+	return e
+}
+
+// checkSubject checks that the event can be published: a literal subject.
+func checkSubject(t rapid.TB, e *events.Event) {
+	t.Helper()
+	subject := e.StreamSubject("main")
+	for _, token := range strings.Split(subject, ".") {
+		if token == "" || strings.ContainsAny(token, "*> \t\r\n\x00") {
+			t.Fatalf("no subject to publish on: %q", subject)
+		}
+	}
+}
+
+// ask decodes a request, has it judged, and seals the outcome.
+func (l *tinyLog) ask(lane wire.Lane, who, operation, request string) *Outcome {
+	l.t.Helper()
+	r, code := wire.Decode(lane, operation, []byte(request))
+	return l.submit(&Proposal{Lane: lane, Subject: who, Operation: wire.Known(lane, operation), Refused: code, Request: r})
+}
+
+func (l *tinyLog) submit(p *Proposal) *Outcome {
+	l.t.Helper()
+	p.Wall = tinyStart
+	if p.Request != nil {
+		if op, used := l.state.Operation(p.Subject, p.Request.OperationID); used {
+			p.Prior = l.request[op.Seq]
+		}
+	}
+	o := l.decide(l.state, p)
+	if o.Retry != 0 {
+		return o
+	}
+	before := l.essence()
+	first := l.state.Seq + 1
+	l.seal(p, o)
+	l.asked = append(l.asked, asked{*p, first})
+	d := o.Decision
+	if d.Allowed != reason.Code(d.Reason).Allowed() {
+		l.t.Fatalf("allowed is %v with %s", d.Allowed, d.Reason)
+	}
+	if !d.Allowed && (len(o.Effects) > 0 || o.Read != nil) {
+		l.t.Fatalf("%s has effects or a reading", d.Reason)
+	}
+	if !d.Allowed && d.OperationID == "" && l.essence() != before {
+		l.t.Fatalf("%s changed the state", d.Reason)
+	}
+	return o
+}
+
+// decide judges twice and checks that neither the answer nor the state moves.
+func (l *tinyLog) decide(s *projection.State, p *Proposal) *Outcome {
+	l.t.Helper()
+	before := s.Digest()
+	o, again := Decide(s, p), Decide(s, p)
+	if !reflect.DeepEqual(o, again) {
+		l.t.Fatalf("two judgements of one proposal: %+v and %+v", o.Decision, again.Decision)
+	}
+	if s.Digest() != before {
+		l.t.Fatalf("Decide changed the state")
+	}
+	return o
+}
+
+// essence is the state's digest but for its place in the log.
+func (l *tinyLog) essence() events.Hash {
+	s := *l.state
+	s.Seq, s.Time, s.Leaf = 0, 0, events.Hash{}
+	return s.Digest()
+}
+
+func (l *tinyLog) seal(p *Proposal, o *Outcome) {
+	l.t.Helper()
+	o.Digest([events.SaltLen]byte{})
+	if o.Hidden {
+		o.Decision.Blind = "00112233445566778899aabbccddeeff"
+	}
+	for _, step := range o.Steps {
+		l.add(p.Subject, 0, step, nil, false)
+	}
+	var payload []byte
+	if o.KeepsRequest(p) {
+		payload = p.Request.Canonical
+		l.request[l.state.Seq+1] = payload
+	}
+	l.add(p.Subject, 0, o.Decision, payload, false)
+	cause := l.state.Seq
+	for _, effect := range o.Effects {
+		switch {
+		case effect.Open != nil:
+			l.add(p.Subject, cause, effect.Body, effect.Open, true)
+		default:
+			l.add(p.Subject, cause, effect.Body, effect.Seal, false)
+		}
+	}
+}
+
+// verify folds the log again from its bytes and judges every proposal again on
+// the way, from nothing but what the log and its payloads say.
+func (l *tinyLog) verify() {
+	l.t.Helper()
+	s := projection.New()
+	next := 0
+	for seq := uint64(1); seq <= uint64(len(l.events)); seq++ {
+		if next < len(l.asked) && l.asked[next].first == seq {
+			l.judgeAgain(s, l.asked[next])
+			next++
+		}
+		l.fold(s, seq)
+	}
+	if s.Digest() != l.state.Digest() {
+		l.t.Fatalf("the log folds to another state")
+	}
+	b, err := s.EncodeSnapshot()
+	if err != nil {
+		l.t.Fatalf("snapshot: %v", err)
+	}
+	if restored, err := projection.DecodeSnapshot(b); err != nil || restored.Digest() != s.Digest() {
+		l.t.Fatalf("the snapshot restores another state: %v", err)
+	}
+}
+
+func (l *tinyLog) judgeAgain(s *projection.State, a asked) {
+	l.t.Helper()
+	p := a.proposal
+	if p.Request != nil {
+		r, code := wire.Decode(p.Lane, p.Operation, p.Request.Canonical)
+		if code != "" {
+			l.t.Fatalf("the canonical request does not decode: %s\n%s", code, p.Request.Canonical)
+		}
+		r.OperationID, r.TraceID = p.Request.OperationID, p.Request.TraceID
+		p.Request = r
+	}
+	o := Decide(s, &p)
+	var bodies []events.Body
+	for _, step := range o.Steps {
+		bodies = append(bodies, step)
+	}
+	bodies = append(bodies, o.Decision)
+	for _, effect := range o.Effects {
+		bodies = append(bodies, effect.Body)
+	}
+	for i, body := range bodies {
+		e, err := events.Parse(l.events[a.first-1+uint64(i)])
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		if logged, ok := e.Body.(*events.Decision); ok {
+			judged := body.(*events.Decision)
+			judged.Blind, judged.ArgumentsDigest = logged.Blind, logged.ArgumentsDigest
+		}
+		want, err := (&events.Event{Seq: e.Seq, Prev: e.Prev, Time: e.Time, ID: e.ID, Agent: e.Agent, Cause: e.Cause, Payload: e.Payload, Body: body}).Append(nil)
+		if err != nil || !bytes.Equal(want, l.events[e.Seq-1]) {
+			l.t.Fatalf("judged again (%v):\n%s\nthe log has\n%s", err, want, l.events[e.Seq-1])
+		}
+	}
+}

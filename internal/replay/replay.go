@@ -1,0 +1,365 @@
+// Package replay judges a log again. It folds the events from the first on and
+// gives every decision, from the state before it, the request beside it and the
+// rules in force, to ledger.Decide, and compares what comes out with what is
+// logged: the decision, an SOP's step decisions, the events that follow. A
+// decision that the rules would not give is found even where the log's own keys
+// have signed it.
+//
+// First call: Run(src), with Stored for the source of a data directory:
+//
+//	st, err := store.OpenReadOnly(dir, store.Options{})
+//	src, err := replay.Stored(dir, st)
+//	report := replay.Run(src)
+//
+// A log re-judged whole has report.Err nil, no finding and nothing unverifiable.
+// An Err means that it could not be judged to its end; what was found before
+// that stands.
+//
+// It promises to take nothing from a decision that could have been derived. What
+// it must believe is what the request's own door saw: that a request was
+// malformed, too large or of no known operation where nothing of it was kept,
+// and what the wall clock showed when an admin accepted it. A proposal that was
+// never made it cannot tell from one that was. Memory is that of the folded
+// state and one outcome.
+package replay
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/ledger"
+	"github.com/ledgerd/ledgerd/internal/projection"
+	"github.com/ledgerd/ledgerd/internal/store"
+)
+
+// Source is a log to judge again, and what lies beside it.
+type Source struct {
+	Size uint64 // how many events
+
+	// Events calls fn with the bytes of each event from from to to in order, and
+	// returns fn's first error. The bytes need be good only during the call.
+	Events func(from, to uint64, fn func(seq uint64, event []byte) error) error
+
+	// Payload returns the opened payload beside an event and the salt of its
+	// commitment; ok is false where it is missing or sealed from this reader. A
+	// payload that does not open is ledger.ErrPayload, a finding; any other
+	// error ends the run.
+	Payload func(seq uint64) (salt [events.SaltLen]byte, b []byte, ok bool, err error)
+
+	// Snapshot, which may be nil, returns the stored projection to compare with
+	// the one folded here.
+	Snapshot func() (seq uint64, b []byte, ok bool, err error)
+}
+
+// Stored is the source of an open data directory: its log, its payloads opened
+// with the seal key among its keys, its snapshot.
+func Stored(dir string, st *store.Store) (Source, error) {
+	payloads, err := ledger.OpenPayloads(dir, st)
+	if err != nil {
+		return Source{}, err
+	}
+	return Source{Size: st.Durable(), Events: st.Events, Payload: payloads.Open, Snapshot: st.Snapshot}, nil
+}
+
+// Report is what a run found.
+type Report struct {
+	Events    uint64 // read, the last one judged included
+	Decisions uint64 // on proposals and requests, one for each; steps not counted
+	Judged    uint64 // of them, judged again
+	Rebuilt   uint64 // of those judged, the ones whose request was missing but follows from the decision
+
+	// Decisions that could not be judged for want of a payload, and the events
+	// that follow from them, which were taken as they are.
+	Unverifiable     map[string]uint64 // by what was missing
+	UnverifiedEvents uint64
+	MissingPayloads  uint64 // of events whose decision was judged
+
+	Findings []Finding // the first FindingsMax
+	Found    uint64    // all of them
+
+	Snapshot     bool   // a stored projection was there and compared
+	SnapshotSeq  uint64 // where it stands
+	SnapshotSame bool   // it is the one folded here
+
+	Err error // why the log was not judged to its end, or nil
+}
+
+// FindingsMax is how many findings a Report holds.
+const FindingsMax = 100
+
+// Finding is one event that is not what the rules give.
+type Finding struct {
+	Seq      uint64
+	Expected string
+	Found    string
+}
+
+func (f Finding) String() string {
+	return fmt.Sprintf("event %d: expected %s, found %s", f.Seq, f.Expected, f.Found)
+}
+
+// Unjudged is the number of decisions that could not be judged.
+func (r *Report) Unjudged() uint64 { return r.Decisions - r.Judged }
+
+func (r *Report) unverifiable(why string) {
+	if r.Unverifiable == nil {
+		r.Unverifiable = map[string]uint64{}
+	}
+	r.Unverifiable[why]++
+}
+
+func (r *Report) find(seq uint64, expected, found string) {
+	r.Found++
+	if len(r.Findings) < FindingsMax {
+		r.Findings = append(r.Findings, Finding{seq, expected, found})
+	}
+}
+
+// run is one run over a log.
+type run struct {
+	Report
+	src  Source
+	s    *projection.State // before the outcome at hand, then growing with it
+	prev events.Hash       // what the next event must name
+
+	steps    []logged // step decisions that wait for the decision on the whole
+	decision events.Event
+	due      []ledger.Effect // what must still follow from decision
+	unjudged bool            // decision could not be judged: what follows is taken as it is
+
+	snapshotBytes []byte
+}
+
+// logged is an event as it stands in the log.
+type logged struct {
+	events.Event
+	bytes []byte
+}
+
+// Run judges the log again from event 1.
+func Run(src Source) Report {
+	r := &run{src: src, s: projection.New()}
+	r.Err = r.all()
+	return r.Report
+}
+
+func (r *run) all() error {
+	if r.src.Size == 0 {
+		return errors.New("there are no events")
+	}
+	if r.src.Snapshot != nil {
+		seq, b, ok, err := r.src.Snapshot()
+		if err != nil {
+			return fmt.Errorf("snapshot: %w", err)
+		}
+		if ok && seq >= 1 && seq <= r.src.Size {
+			r.SnapshotSeq, r.snapshotBytes = seq, b
+		}
+	}
+	if err := r.src.Events(1, r.src.Size, r.event); err != nil {
+		return err
+	}
+	r.ended(r.src.Size, "the end of the log")
+	if r.Events != r.src.Size {
+		return fmt.Errorf("%d of %d events could be read", r.Events, r.src.Size)
+	}
+	return nil
+}
+
+// event takes the next event of the log.
+func (r *run) event(seq uint64, b []byte) error {
+	e, err := events.Parse(b)
+	if err != nil {
+		r.find(seq, "an event of a known type and form", err.Error())
+		return fmt.Errorf("event %d cannot be read: %w", seq, err)
+	}
+	r.Events++
+	r.chain(seq, &e)
+	r.prev = events.LeafHash(b)
+	found := logged{e, b}
+	switch d, ok := e.Body.(*events.Decision); {
+	case ok && ledger.IsStep(d):
+		if len(r.steps) == 0 {
+			r.ended(seq, "another decision")
+		}
+		found.bytes = append([]byte(nil), b...)
+		r.steps = append(r.steps, found)
+		return r.checkSteps()
+	case ok:
+		return r.whole(found, d)
+	}
+	if len(r.steps) > 0 {
+		r.find(seq, "the decision on the whole procedure", string(e.Body.Type()))
+		if err := r.applySteps(); err != nil {
+			return err
+		}
+	}
+	return r.other(found)
+}
+
+// chain checks an event's place.
+func (r *run) chain(seq uint64, e *events.Event) {
+	if created, ok := e.Body.(*events.LedgerCreated); ok && seq == 1 {
+		r.prev = events.GenesisHash(created.Origin)
+	}
+	if e.Seq != seq {
+		r.find(seq, fmt.Sprintf("seq %d", seq), fmt.Sprintf("seq %d", e.Seq))
+	}
+	if e.Prev != r.prev {
+		r.find(seq, "prev "+r.prev.String(), "prev "+e.Prev.String())
+	}
+}
+
+// checkSteps keeps a forged log from growing the list of steps for ever.
+func (r *run) checkSteps() error {
+	if len(r.steps) <= events.SOPStepsMax {
+		return nil
+	}
+	r.find(r.steps[0].Seq, fmt.Sprintf("at most %d step decisions", events.SOPStepsMax), "more")
+	return r.applySteps()
+}
+
+func (r *run) applySteps() error {
+	for i := range r.steps {
+		if err := r.apply(&r.steps[i], nil); err != nil {
+			return err
+		}
+	}
+	r.steps = nil
+	return nil
+}
+
+// ended closes the last outcome: nothing of it may be missing when something
+// else comes.
+func (r *run) ended(seq uint64, found string) {
+	for _, effect := range r.due {
+		r.find(seq, r.dueText(effect), found)
+	}
+	r.due, r.unjudged = nil, false
+}
+
+// other takes an event that is no decision: one that follows from the last
+// decision, or one of the few that nobody asked for.
+func (r *run) other(found logged) error {
+	switch {
+	case r.unjudged && found.Cause == r.decision.Seq:
+		return r.unjudgedEffect(found)
+	case len(r.due) > 0 && !nobodyAsked(found.Body):
+		return r.effect(found)
+	}
+	r.ended(found.Seq, string(found.Body.Type()))
+	if !nobodyAsked(found.Body) || found.Cause != 0 || found.Agent != events.System || !found.Payload.IsZero() {
+		r.find(found.Seq, "no event: no decision gives it", describe(&found.Event))
+	} else {
+		r.unasked(found)
+	}
+	if b, ok := found.Body.(*events.LedgerOpened); ok && b.Rules > ledger.Rules {
+		return fmt.Errorf("event %d: judged under rules %d from here on, this program knows rules up to %d", found.Seq, b.Rules, ledger.Rules)
+	}
+	open, err := r.openPayload(&found.Event, nil)
+	if err != nil {
+		return err
+	}
+	return r.apply(&found, open)
+}
+
+// nobodyAsked tells the types of event that no decision causes.
+func nobodyAsked(b events.Body) bool {
+	switch b.(type) {
+	case *events.LedgerCreated, *events.LedgerOpened, *events.TransportDenied, *events.RequestsRefused:
+		return true
+	}
+	return false
+}
+
+// unasked checks an event that no decision caused.
+func (r *run) unasked(found logged) {
+	switch b := found.Body.(type) {
+	case *events.LedgerCreated:
+		if b.Format != events.Format || b.AdminID != ledger.AdminID || found.Seq != 1 {
+			r.find(found.Seq, fmt.Sprintf("a ledger of format %s with the admin %s, at event 1", events.Format, ledger.AdminID), describe(&found.Event))
+		}
+	case *events.LedgerOpened:
+		if b.Rules < max(1, r.s.Rules) {
+			r.find(found.Seq, fmt.Sprintf("rules %d or later", max(1, r.s.Rules)), fmt.Sprintf("rules %d", b.Rules))
+		}
+	case *events.TransportDenied:
+		r.refusals(found.Seq, &b.Refusals)
+	case *events.RequestsRefused:
+		r.refusals(found.Seq, &b.Refusals)
+	}
+}
+
+func (r *run) refusals(seq uint64, b *events.Refusals) {
+	if b.Count == 0 {
+		r.find(seq, "a count of at least 1", "0")
+	}
+}
+
+// apply folds an event into the state.
+func (r *run) apply(found *logged, open []byte) error {
+	if err := r.s.Apply(&found.Event, open); err != nil {
+		r.find(found.Seq, "an event that fits the state before it", err.Error())
+		return fmt.Errorf("event %d does not fit the state before it, so that nothing after it can be judged: %w", found.Seq, err)
+	}
+	r.s.Leaf = events.LeafHash(found.bytes)
+	if r.snapshotBytes != nil && found.Seq == r.SnapshotSeq {
+		return r.compareSnapshot()
+	}
+	return nil
+}
+
+func (r *run) compareSnapshot() error {
+	b, err := r.s.EncodeSnapshot()
+	if err != nil {
+		return fmt.Errorf("snapshot at %d: %w", r.SnapshotSeq, err)
+	}
+	r.Snapshot = true
+	r.SnapshotSame = string(b) == string(r.snapshotBytes)
+	if !r.SnapshotSame {
+		r.find(r.SnapshotSeq, "the stored projection to be the one folded from the log: state "+r.s.Digest().String(), r.storedState())
+	}
+	return nil
+}
+
+func (r *run) storedState() string {
+	stored, err := projection.DecodeSnapshot(r.snapshotBytes)
+	if err != nil {
+		return err.Error()
+	}
+	return "state " + stored.Digest().String()
+}
+
+// openPayload returns the open payload that folding e takes, nil for most.
+// expected is what the decision before it gives, for where the payload itself is
+// missing.
+func (r *run) openPayload(e *events.Event, expected []byte) ([]byte, error) {
+	if !ledger.HasOpenPayload(e.Body) {
+		return nil, nil
+	}
+	salt, b, ok, err := r.payload(e.Seq)
+	switch {
+	case err != nil:
+		return nil, err
+	case ok && events.PayloadCommitment(salt, b) == e.Payload:
+		return b, nil
+	case expected != nil:
+		return expected, nil
+	}
+	return nil, fmt.Errorf("event %d: its open payload is missing, so that nothing after it can be judged", e.Seq)
+}
+
+// payload opens a payload; one that does not open is a finding and counts as
+// missing.
+func (r *run) payload(seq uint64) (salt [events.SaltLen]byte, b []byte, ok bool, err error) {
+	salt, b, ok, err = r.src.Payload(seq)
+	if errors.Is(err, ledger.ErrPayload) {
+		r.find(seq, "a payload that opens", err.Error())
+		return salt, nil, false, nil
+	}
+	if err != nil {
+		return salt, nil, false, fmt.Errorf("payload %d: %w", seq, err)
+	}
+	return salt, b, ok, nil
+}

@@ -1,0 +1,154 @@
+package replaytest
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/ledger"
+	"github.com/ledgerd/ledgerd/internal/reason"
+	"github.com/ledgerd/ledgerd/internal/wire"
+)
+
+// SOP is the request to validate a procedure of one step per action, the
+// arguments of each an object.
+func SOP(id string, steps ...string) string {
+	return fmt.Sprintf(`{"sop":{"sop_id":%q,"version":1,"steps":[%s]},"operation_id":"op-%s"}`, id, strings.Join(steps, ","), id)
+}
+
+// Scenario has the family do everything that this release can decide, allowed
+// and denied, so that the log holds every type of event and most reasons.
+func (s *Session) Scenario() {
+	s.T.Helper()
+	s.Propose("nobody", "memory.read", `{"namespace":"project","key":"client_region"}`)
+	s.Control(ledger.AdminID, "memory.load", `{"owner_agent_id":"report_manager","namespace":"a","key":"b","value":1,"visibility":"private"}`)
+	s.Control(ledger.AdminID, "apply", ApplyRequest("kind: Agent\nid: x\ncapabilities: [nothing]\n"))
+	s.Family()
+	s.memory()
+	s.actions()
+	s.registrations()
+	s.doors()
+	s.revocations()
+}
+
+func (s *Session) memory() {
+	read := func(who, name string) {
+		namespace, key, _ := strings.Cut(name, ".")
+		s.Propose(who, "memory.read", fmt.Sprintf(`{"namespace":%q,"key":%q,"trace_id":"trace %s"}`, namespace, key, who))
+	}
+	for _, who := range []string{"report_manager", "researcher", "formatter"} {
+		for _, name := range []string{"project.client_region", "policy.external_upload", "report.retention_days", "credentials.storage_token", "no.such"} {
+			read(who, name)
+		}
+	}
+	s.Propose("researcher", "memory.read", `{"owner_agent_id":"report_manager","namespace":"credentials","key":"storage_token"}`)
+	s.Propose("researcher", "memory.read", `{"owner_agent_id":"report_manager","namespace":"project","key":"client_region"}`)
+	write := func(who, body string) { s.Propose(who, "memory.write", body) }
+	write("researcher", `{"owner_agent_id":"researcher","namespace":"notes","key":"a","value":{"text":"first"},"visibility":"children","operation_id":"w1"}`)
+	write("researcher", `{"owner_agent_id":"researcher","namespace":"notes","key":"a","value":{"text":"first"},"visibility":"children","operation_id":"w1"}`)
+	write("researcher", `{"owner_agent_id":"researcher","namespace":"notes","key":"a","value":{"text":"other"},"visibility":"children","operation_id":"w1"}`)
+	write("researcher", `{"owner_agent_id":"researcher","namespace":"notes","key":"a","value":2}`)
+	write("researcher", `{"owner_agent_id":"researcher","namespace":"notes","key":"a","value":2,"expected_revision":7}`)
+	write("researcher", `{"owner_agent_id":"researcher","namespace":"notes","key":"a","value":2,"expected_revision":1,"operation_id":"w2"}`)
+	write("researcher", `{"owner_agent_id":"researcher","namespace":"notes","key":"a","value":3,"expected_revision":2,"ttl_seconds":5}`)
+	write("researcher", `{"owner_agent_id":"researcher","namespace":"policy","key":"external_upload","value":true,"visibility":"descendants"}`)
+	write("researcher", `{"owner_agent_id":"researcher","namespace":"policy","key":"other","value":"true"}`)
+	write("researcher", `{"owner_agent_id":"researcher","namespace":"big","key":"a","value":"`+strings.Repeat("x", events.ValueBytesMax)+`"}`)
+	write("researcher", `{"owner_agent_id":"report_manager","namespace":"report","key":"retention_days","value":365,"expected_revision":1}`)
+	write("formatter", `{"owner_agent_id":"formatter","namespace":"notes","key":"a","value":1}`)
+	read("formatter", "notes.a")
+	read("formatter", "policy.external_upload")
+	remove := func(revision int, id string) {
+		s.Propose("researcher", "memory.delete", fmt.Sprintf(`{"owner_agent_id":"researcher","namespace":"notes","key":"a","expected_revision":%d,"operation_id":%q}`, revision, id))
+	}
+	remove(1, "d1")
+	remove(2, "d2")
+	remove(2, "d2")
+	remove(3, "d3")
+	write("researcher", `{"owner_agent_id":"researcher","namespace":"notes","key":"a","value":"again"}`)
+	s.Control(ledger.AdminID, "memory.load", `{"owner_agent_id":"formatter","namespace":"notes","key":"loaded","value":[1,2],"visibility":"private","operation_id":"load"}`)
+	s.Control(ledger.AdminID, "memory.load", `{"owner_agent_id":"formatter","namespace":"notes","key":"loaded","value":[1,2],"visibility":"private"}`)
+	s.Control(ledger.AdminID, "memory.load", `{"owner_agent_id":"formatter","namespace":"policy","key":"loaded","value":true,"visibility":"private"}`)
+	read("formatter", "notes.loaded")
+}
+
+func (s *Session) actions() {
+	authorize := func(who, body string) { s.Propose(who, "action.authorize", body) }
+	authorize("researcher", `{"action":"document.summarize","arguments":{"path":"draft/a.md"},"operation_id":"a1"}`)
+	authorize("researcher", `{"action":"external.upload","arguments":{"to":"there"}}`)
+	authorize("researcher", `{"action":"shell.run","arguments":{}}`)
+	authorize("researcher", `{"action":"Not A Name"}`)
+	authorize("researcher", `{"action":"document.summarize","arguments":{"a":"`+strings.Repeat("y", events.ArgumentsBytesMax)+`"}}`)
+	step := func(id, action, arguments string) string {
+		return fmt.Sprintf(`{"step_id":%q,"action":%q,"arguments":%s}`, id, action, arguments)
+	}
+	validate := func(who, body string) { s.Propose(who, "sop.validate", body) }
+	good := SOP("good", step("one", "document.summarize", `{"path":"a"}`), step("two", "artifact.save", `{"path":"b"}`))
+	validate("researcher", good)
+	validate("researcher", good) // a retry, while the same sop id stands right before it
+	validate("researcher", strings.Replace(good, "op-good", "op-good-2", 1))
+	validate("researcher", SOP("mixed",
+		step("one", "document.summarize", `{}`), step("one", "document.summarize", `{}`), step("", "artifact.save", `{}`),
+		step("three", "external.upload", `{}`), step("four", "no.such", `{}`), step("five", "memory.write", `{"namespace":"a","key":"b","value":1}`),
+		step("six", "artifact.save", `{"owner_agent_id":"stranger"}`), step("seven", "memory.read", `{"namespace":"a"}`)))
+	validate("researcher", `{"sop":{"sop_id":"empty","version":1,"steps":[]}}`)
+	validate("researcher", `{"sop":{"sop_id":"v0","version":0,"steps":[{"step_id":"a","action":"artifact.save"}]}}`)
+	validate("researcher", `{"sop":7}`)
+}
+
+func (s *Session) registrations() {
+	child := func(who, id, capabilities string) {
+		s.Propose(who, "agent.register", fmt.Sprintf(`{"agent_id":%q,"capabilities":%s,"public_key":%q,"operation_id":"child-%s"}`, id, capabilities, Key(id), strings.ToLower(id)))
+	}
+	child("researcher", "helper", `["memory.read","memory.write"]`)
+	child("researcher", "helper", `["memory.read","memory.write"]`)
+	child("researcher", "wider", `["external.upload"]`)
+	child("researcher", "Bad", `["memory.read"]`)
+	child("formatter", "orphan", `["memory.read"]`)
+	s.Propose("researcher", "agent.register", fmt.Sprintf(`{"agent_id":"another","capabilities":[],"public_key":%q}`, Key("helper")))
+	s.Propose("researcher", "agent.register", `{"agent_id":"keyless","capabilities":[],"public_key":"UNKNOWN"}`)
+	s.Control(ledger.AdminID, "principal.register", fmt.Sprintf(`{"id":"clerk","role":"registrar","public_key":%q,"operation_id":"p1"}`, Key("clerk")))
+	s.Control(ledger.AdminID, "principal.register", fmt.Sprintf(`{"id":"clerk","role":"registrar","public_key":%q}`, Key("clerk 2")))
+	s.Control(ledger.AdminID, "principal.register", fmt.Sprintf(`{"id":"tools","role":"handler","actions":["artifact.save"],"public_key":%q}`, Key("tools")))
+	s.Control("clerk", "agent.register", fmt.Sprintf(`{"agent_id":"clerks_own","parent_id":"report_manager","capabilities":["memory.read"],"public_key":%q}`, Key("clerks_own")))
+	s.Control("clerk", "agent.register", fmt.Sprintf(`{"agent_id":"lost","parent_id":"nobody","capabilities":[],"public_key":%q}`, Key("lost")))
+	s.Control("clerk", "apply", ApplyRequest(PolicyDocument("stolen")))
+	s.Control(ledger.AdminID, "environment.set", `{"capabilities":["memory.read","memory.write","artifact.save","agent.register"]}`)
+	s.Propose("researcher", "action.authorize", `{"action":"document.summarize"}`)
+	s.Control(ledger.AdminID, "clock.accept", `{"operation_id":"clock"}`)
+	s.Control(ledger.AdminID, "apply", ApplyRequest(PolicyDocument("lab-2"), "kind: Agent\nid: formatter\nparent: researcher\ncapabilities: [memory.read]\n"))
+	s.Control(ledger.AdminID, "apply", ApplyRequest(PolicyDocument("lab-2")))
+	s.Control(ledger.AdminID, "apply", ApplyRequest(strings.Replace(PolicyDocument("lab-2"), "children: 20", "children: 21", 1)))
+}
+
+func (s *Session) doors() {
+	s.Propose("researcher", "memory.read", `{"namespace":"project","key":"client_region","actor_id":"report_manager"}`)
+	s.Propose("researcher", "memory.read", `not json`)
+	s.Propose("researcher", "memory.write", `{"value":"`+strings.Repeat("z", events.RequestBytesMax)+`"}`)
+	s.Propose("researcher", "sop.submit", `{}`)
+	s.Propose("researcher", "no.such.operation", `{}`)
+	s.Propose("researcher", "agent.register", `{}`)
+	s.Control(ledger.AdminID, "agent.register", `{}`)
+	s.Control(ledger.AdminID, "emergency.deny", `{}`)
+	for _, operation := range []string{"memory.read", events.Unsupported} {
+		<-s.Send(&ledger.Proposal{Lane: wire.Propose, Subject: "researcher", Operation: operation, Refused: reason.BadReplySubject})
+	}
+	s.Propose("watcher", "memory.read", `{"namespace":"project","key":"client_region"}`)
+	s.Propose("watcher", "memory.read", `no`)
+	s.Note(&events.TransportDenied{Refusals: events.Refusals{Code: "auth_failed", Count: 2, First: 1, Last: 2}})
+	s.Note(&events.RequestsRefused{Refusals: events.Refusals{ID: "researcher", Code: string(reason.RateLimited), Count: 9, First: 1, Last: 2}})
+}
+
+func (s *Session) revocations() {
+	s.Control(ledger.AdminID, "principal.rekey", fmt.Sprintf(`{"id":"tools","public_key":%q}`, Key("tools again")))
+	s.Control(ledger.AdminID, "principal.rekey", fmt.Sprintf(`{"id":"tools","public_key":%q}`, Key("tools")))
+	s.Control(ledger.AdminID, "principal.revoke", `{"id":"tools","operation_id":"rv"}`)
+	s.Control(ledger.AdminID, "principal.revoke", `{"id":"admin"}`)
+	s.Control(ledger.AdminID, "principal.revoke", `{"id":"nobody"}`)
+	s.Control("clerk", "agent.revoke", `{"agent_id":"researcher"}`)
+	s.Control("clerk", "agent.revoke", `{"agent_id":"researcher"}`)
+	s.Propose("researcher", "memory.read", `{"namespace":"project","key":"client_region"}`)
+	s.Propose("researcher", "memory.read", `x`)
+	s.Propose("formatter", "memory.read", `{"namespace":"project","key":"client_region"}`)
+	s.Propose("report_manager", "memory.read", `{"namespace":"project","key":"client_region"}`)
+}

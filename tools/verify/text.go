@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/ledgerd/ledgerd/internal/audit"
+)
+
+// text is a report for people: the verdict last, where the eye ends up.
+func text(r *audit.Report) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "log           %s\n", orNone(printable(r.Origin)))
+	fmt.Fprintf(&b, "events        %d\n", r.Events)
+	fmt.Fprintf(&b, "head          %s\n", orNone(r.Head))
+	fmt.Fprintf(&b, "root          %s\n", r.Root)
+	fmt.Fprintf(&b, "key           %s (from %s)\n", orNone(printable(r.Key)), r.KeySource)
+	for _, v := range []struct {
+		name    string
+		verdict audit.Verdict
+	}{{"integrity", r.Integrity}, {"completeness", r.Completeness}, {"semantics", r.Semantics}} {
+		fmt.Fprintf(&b, "\n%-13s %s\n", v.name, v.verdict.Status)
+		for _, c := range v.verdict.Checks {
+			fmt.Fprintf(&b, "  %-11s %-10s %s\n", c.Name, c.Status, printable(c.Text))
+			if c.Open != "" {
+				fmt.Fprintf(&b, "  %-11s %-10s open: %s\n", "", "", printable(c.Open))
+			}
+		}
+	}
+	if len(r.Faults) > 0 {
+		b.WriteString("\n")
+	}
+	for _, f := range r.Faults {
+		fmt.Fprintf(&b, "FAULT %s\n", printable(f.String()))
+	}
+	if r.FaultsMore > 0 {
+		fmt.Fprintf(&b, "and %d more\n", r.FaultsMore)
+	}
+	fmt.Fprintf(&b, "\n%s\n", verdict(r))
+	return b.String()
+}
+
+func verdict(r *audit.Report) string {
+	switch r.Verdict {
+	case "authentic":
+		return "authentic: every check asked for passed, under the key that was given"
+	case "consistent":
+		return "consistent: every check asked for passed, but the key comes from the data itself; give --vkey to learn who signed it"
+	case "failed":
+		return "FAILED: do not rely on this log; the faults say where it is wrong"
+	}
+	return "COULD NOT CHECK everything that was asked"
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// printable shows text that may come from the log itself: control characters,
+// which could draw over a terminal, become visible.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < 0x20 || 0x7f <= r && r < 0xa0 || 0x200b <= r && r <= 0x200f || 0x2028 <= r && r <= 0x202e || 0x2066 <= r && r <= 0x2069 {
+			return '�'
+		}
+		return r
+	}, s)
+}
+
+// progress returns a function that keeps one line on a terminal up to date, or
+// nil where nobody watches.
+func progress(w io.Writer) func(done, total uint64) {
+	f, ok := w.(*os.File)
+	if !ok {
+		return nil
+	}
+	info, err := f.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return nil
+	}
+	return meter(w, time.Now)
+}
+
+const progressPause = 500 * time.Millisecond
+
+// meter prints rate and estimate, at most twice a second, and clears its line
+// when all is done.
+func meter(w io.Writer, now func() time.Time) func(done, total uint64) {
+	start := now()
+	last := start
+	return func(done, total uint64) {
+		if done >= total {
+			fmt.Fprint(w, "\r\x1b[K")
+			return
+		}
+		t := now()
+		if t.Sub(last) < progressPause {
+			return
+		}
+		last = t
+		rate := float64(done) / t.Sub(start).Seconds()
+		left := time.Duration(float64(total-done) / rate * float64(time.Second)).Round(time.Second)
+		fmt.Fprintf(w, "\r\x1b[K%d of %d events, %.0f/s, %s left", done, total, rate, left)
+	}
+}
