@@ -62,7 +62,7 @@ decision into a log that anyone can verify. Begin with "ledgerd demo".`,
 		a.demoCommand(), a.initCommand(), a.serveCommand(), a.applyCommand(),
 		a.agentCommand(), a.principalCommand(), a.memoryCommand(), a.sopCommand(),
 		a.canICommand(), a.explainCommand(), a.tailCommand(), a.decisionsCommand(),
-		a.clockCommand(), a.exportCommand(), a.errorsCommand(), a.versionCommand(),
+		a.clockCommand(), a.benchCommand(), a.exportCommand(), a.errorsCommand(), a.versionCommand(),
 	)
 	strict(root)
 	return root

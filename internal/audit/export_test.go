@@ -26,6 +26,18 @@ func mapFS(files map[string][]byte) fstest.MapFS {
 	return m
 }
 
+// walkFiles calls fn with every file's contents.
+func walkFiles(fsys fs.FS, fn func(name string, b []byte)) error {
+	return fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := fs.ReadFile(fsys, name)
+		fn(name, b)
+		return err
+	})
+}
+
 func verify(t testing.TB, fsys fs.FS, opts audit.Options) *audit.Report {
 	t.Helper()
 	r, err := audit.VerifyExport(fsys, opts)
@@ -59,19 +71,9 @@ func TestExportLayout(t *testing.T) {
 			t.Fatalf("size %d: %v", size, err)
 		}
 		want := l.Files()
-		got := map[string][]byte{}
-		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && !d.IsDir() {
-				name, _ := filepath.Rel(dir, path)
-				got[filepath.ToSlash(name)], err = os.ReadFile(path)
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := tree(t, dir)
 		for name, b := range want {
-			if !bytes.Equal(got[name], b) {
+			if got[name] != string(b) {
 				t.Errorf("size %d: %s differs", size, name)
 			}
 			delete(got, name)
@@ -234,20 +236,14 @@ func TestExportHoldsNoSealedPayload(t *testing.T) {
 	if err := audit.WriteExport(dir, s); err != nil {
 		t.Fatal(err)
 	}
-	files := 0
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
+	files := tree(t, dir)
+	for name, b := range files {
+		if strings.Contains(b, canary) {
+			t.Errorf("%s holds a sealed payload", name)
 		}
-		files++
-		b, err := os.ReadFile(path)
-		if bytes.Contains(b, []byte(canary)) {
-			t.Errorf("%s holds a sealed payload", path)
-		}
-		return err
-	})
-	if err != nil || files < 4 {
-		t.Errorf("%d files, %v", files, err)
+	}
+	if len(files) < 4 {
+		t.Errorf("only %d files", len(files))
 	}
 	r := verify(t, os.DirFS(dir), audit.Options{VKey: l.VKey})
 	if r.Exit != audit.ExitPass || !strings.Contains(text(r), "1 sealed payloads") {

@@ -120,10 +120,11 @@ func (b *bench) withoutFeed(echo *echo) error {
 	if err := errors.Join(err, n.stop()); err != nil {
 		return err
 	}
-	started := time.Now()
-	if n, err = b.openNode(n, false); err != nil {
+	agents, started := n.agents, time.Now()
+	if n, err = b.openNode(n.dir, false); err != nil {
 		return err
 	}
+	n.agents = agents
 	ready := time.Since(started).Seconds()
 	size := n.ledger.Durable()
 	b.report.set("restart", size >= 10_000_000, fmt.Sprintf("with %s events", count(float64(size))), ready)

@@ -51,6 +51,7 @@ func (a *agent) lineage() []*agent {
 type node struct {
 	dir    string
 	agents []*agent
+	feed   bool
 	ledger *ledger.Ledger
 	front  *natsapi.Node
 	loaded uint64 // events before the first measurement
@@ -63,11 +64,11 @@ type node struct {
 // newNode makes a ledger, fills it with agents and records, and serves it.
 func (b *bench) newNode(name string, feed bool) (*node, error) {
 	b.say("filling a ledger with %s agents and %s records", count(float64(b.agents)), count(float64(b.values)))
-	n := &node{dir: filepath.Join(b.dir, name)}
-	if err := ledger.Init(n.dir, ledger.InitOptions{}); err != nil {
+	dir := filepath.Join(b.dir, name)
+	if err := ledger.Init(dir, ledger.InitOptions{}); err != nil {
 		return nil, err
 	}
-	n, err := b.openNode(n, feed)
+	n, err := b.openNode(dir, feed)
 	if err != nil {
 		return nil, err
 	}
@@ -80,18 +81,18 @@ func (b *bench) newNode(name string, feed bool) (*node, error) {
 	if err != nil {
 		return nil, errors.Join(err, n.stop())
 	}
-	n.loaded = n.ledger.Durable()
+	b.agents, n.loaded = len(n.agents), n.ledger.Durable()
 	return n, nil
 }
 
-// openNode opens and serves the ledger of a node that is not running.
-func (b *bench) openNode(old *node, feed bool) (*node, error) {
-	l, err := ledger.Open(ledger.Options{Dir: old.dir, Build: b.Build})
+// openNode opens and serves the ledger in dir.
+func (b *bench) openNode(dir string, feed bool) (*node, error) {
+	l, err := ledger.Open(ledger.Options{Dir: dir, Build: b.Build})
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	n := &node{dir: old.dir, agents: old.agents, ledger: l, cancel: cancel, ended: make(chan error, 1)}
+	n := &node{dir: dir, feed: feed, ledger: l, cancel: cancel, ended: make(chan error, 1)}
 	n.front, err = natsapi.Start(l, natsapi.Config{
 		StoreDir: filepath.Join(n.dir, "stream"), Listen: "127.0.0.1:0", Version: b.Version, NoFeed: !feed,
 	})
@@ -240,7 +241,7 @@ const catchUpMax = 2 * time.Minute
 // caughtUp waits for the feed, where there is one, to reach what is durable now,
 // and returns how long it took.
 func (n *node) caughtUp(ctx context.Context) (time.Duration, error) {
-	if n.front.Feed().Published == 0 && n.ledger.Durable() == 0 || !n.hasFeed() {
+	if !n.feed {
 		return 0, nil
 	}
 	start, target := time.Now(), n.ledger.Durable()
@@ -337,7 +338,7 @@ func (e *echo) stop() error {
 func (b *bench) onNode(n *node, d drive, run int) (result, error) {
 	d.url = n.front.URL()
 	r, err := b.run(n, d, run)
-	if err != nil || !n.hasFeed() {
+	if err != nil || !n.feed {
 		return r, err
 	}
 	lag, err := n.caughtUp(b.ctx)

@@ -241,7 +241,9 @@ func (l *Ledger) recordedSteps(seq uint64, whole *events.Decision) ([]wire.Step,
 
 // IsStep tells an SOP step's decision from one on a whole procedure: its
 // resource is sop:step, though the step id itself may be empty.
-func IsStep(d *events.Decision) bool { return d.SOPID != "" && d.Resource != d.SOPID }
+func IsStep(d *events.Decision) bool {
+	return d.Operation == "sop.validate" && d.SOPID != "" && d.Resource != d.SOPID
+}
 
 func (l *Ledger) event(seq uint64) (events.Event, events.Hash, error) {
 	b, err := l.store.Event(seq)

@@ -365,9 +365,7 @@ func (j *judge) authorize(r *wire.ActionAuthorize) reason.Code {
 // gets its decision, good or bad, and one bad step refuses all.
 func (j *judge) sop(r *wire.SOPValidate) reason.Code {
 	procedure, code := sop.Parse(r.SOP)
-	if events.ValidToken(procedure.ID) {
-		j.d.SOPID, j.d.Resource = procedure.ID, procedure.ID
-	}
+	j.d.SOPID = procedure.ID
 	if procedure.Version > 0 {
 		j.d.SOPVersion = uint64(procedure.Version)
 	}
@@ -418,6 +416,9 @@ func resource(body any) string {
 		return r.Owner + ":" + r.Namespace + "." + r.Key
 	case *wire.ActionAuthorize:
 		return named(r.Action, events.ValidAction)
+	case *wire.SOPValidate:
+		id, _ := r.SOP.Get("sop_id")
+		return named(id.Text, events.ValidToken)
 	case *wire.AgentRegister:
 		return named(r.AgentID, events.ValidID)
 	case *wire.AgentRevoke:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/policy"
 	"github.com/ledgerd/ledgerd/internal/projection"
 	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/wire"
@@ -26,6 +28,7 @@ type tinyLog struct {
 	open    map[uint64][]byte // open payloads by seq
 	request map[uint64][]byte // canonical requests by the seq of their decision
 	asked   []asked
+	quick   bool // no digests of the state, which is large
 }
 
 // asked is a proposal as it can be found in the log again.
@@ -137,14 +140,17 @@ func (l *tinyLog) submit(p *Proposal) *Outcome {
 	if o.Retry != 0 {
 		return o
 	}
+	for _, d := range append(o.Steps, o.Decision) {
+		checkDecision(l.t, l.state, p, d)
+	}
+	for _, effect := range o.Effects {
+		checkEffect(l.t, effect.Body)
+	}
 	before := l.essence()
 	first := l.state.Seq + 1
 	l.seal(p, o)
 	l.asked = append(l.asked, asked{*p, first})
 	d := o.Decision
-	if d.Allowed != reason.Code(d.Reason).Allowed() {
-		l.t.Fatalf("allowed is %v with %s", d.Allowed, d.Reason)
-	}
 	if !d.Allowed && (len(o.Effects) > 0 || o.Read != nil) {
 		l.t.Fatalf("%s has effects or a reading", d.Reason)
 	}
@@ -157,12 +163,12 @@ func (l *tinyLog) submit(p *Proposal) *Outcome {
 // decide judges twice and checks that neither the answer nor the state moves.
 func (l *tinyLog) decide(s *projection.State, p *Proposal) *Outcome {
 	l.t.Helper()
-	before := s.Digest()
+	before := l.digest(s)
 	o, again := Decide(s, p), Decide(s, p)
 	if !reflect.DeepEqual(o, again) {
 		l.t.Fatalf("two judgements of one proposal: %+v and %+v", o.Decision, again.Decision)
 	}
-	if s.Digest() != before {
+	if l.digest(s) != before {
 		l.t.Fatalf("Decide changed the state")
 	}
 	return o
@@ -172,7 +178,107 @@ func (l *tinyLog) decide(s *projection.State, p *Proposal) *Outcome {
 func (l *tinyLog) essence() events.Hash {
 	s := *l.state
 	s.Seq, s.Time, s.Leaf = 0, 0, events.Hash{}
+	return l.digest(&s)
+}
+
+func (l *tinyLog) digest(s *projection.State) events.Hash {
+	if l.quick {
+		return events.Hash{}
+	}
 	return s.Digest()
+}
+
+// checkDecision checks what holds of any decision: R8, and that everything in it
+// is within its grammar, so that nobody's free choice of text reaches the log.
+func checkDecision(t rapid.TB, s *projection.State, p *Proposal, d *events.Decision) {
+	t.Helper()
+	_, known := reason.Of(reason.Code(d.Reason))
+	lineage := []string{p.Subject}
+	if a := s.Agent(p.Subject); a != nil {
+		lineage = a.LineageIDs()
+	}
+	faults := map[string]bool{
+		"reason":    !known,
+		"allowed":   d.Allowed != reason.Code(d.Reason).Allowed(),
+		"subject":   d.Subject != p.Subject,
+		"lineage":   !slices.Equal(d.Lineage, lineage),
+		"operation": d.Operation != p.Operation || wire.Known(p.Lane, d.Operation) != d.Operation,
+		"policy":    d.PolicyVersion != s.PolicyVersion() || d.PolicyDigest != s.PolicyDigest(),
+		"resource":  !validResource(d.Resource),
+		"action":    d.Action != "" && !events.ValidAction(d.Action),
+		"owner":     d.Owner != "" && !events.ValidID(d.Owner),
+		"trace":     d.TraceID != "" && !events.ValidTraceID(d.TraceID),
+		"id":        d.OperationID != "" && !events.ValidOperationID(d.OperationID),
+		"sop":       d.SOPID != "" && !events.ValidToken(d.SOPID),
+		"step":      d.StepID != "" && !events.ValidToken(d.StepID),
+		"later":     d.Rule != "" || len(d.Failed) > 0 || d.Blind != "",
+		"malformed": d.Reason == string(reason.MalformedRequest) &&
+			d.Resource+d.Action+d.Owner+d.TraceID+d.OperationID+d.SOPID+d.StepID != "",
+	}
+	for fault, there := range faults {
+		if there {
+			t.Fatalf("%s of a decision: %+v", fault, d)
+		}
+	}
+}
+
+// validResource takes nothing, a name on its own, [owner:]namespace.key, or
+// sop:step.
+func validResource(s string) bool {
+	if s == "" || events.ValidID(s) || events.ValidAction(s) || events.ValidToken(s) || validRecord(s) {
+		return true
+	}
+	of, name, ok := strings.Cut(s, ":")
+	return ok && (events.ValidID(of) && validRecord(name) || events.ValidToken(of) && (name == "" || events.ValidToken(name)))
+}
+
+func validRecord(s string) bool {
+	dot := strings.LastIndexByte(s, '.')
+	return dot > 0 && events.ValidNamespace(s[:dot]) && events.ValidKey(s[dot+1:])
+}
+
+// checkEffect checks the same of what follows from a decision.
+func checkEffect(t rapid.TB, b events.Body) {
+	t.Helper()
+	ok := true
+	record := func(r events.Record) bool {
+		_, class := policy.ParseClass(r.Class)
+		return events.ValidID(r.Owner) && events.ValidNamespace(r.Namespace) && events.ValidKey(r.Key) &&
+			policy.ValidVisibility(r.Visibility) && class && r.Revision > 0
+	}
+	capabilities := func(list []string) bool {
+		return slices.IsSorted(list) && !slices.ContainsFunc(list, func(s string) bool { return !events.ValidAction(s) })
+	}
+	switch b := b.(type) {
+	case *events.AgentRegistered:
+		ok = events.ValidID(b.AgentID) && (b.ParentID == "" || events.ValidID(b.ParentID)) && capabilities(b.Capabilities) && policy.ValidPublicKey(b.PublicKey)
+	case *events.AgentUpdated:
+		ok = events.ValidID(b.AgentID) && capabilities(b.Capabilities)
+	case *events.AgentRevoked:
+		ok = events.ValidID(b.AgentID)
+	case *events.PrincipalRegistered:
+		ok = events.ValidID(b.ID) && policy.ValidRole(b.Role) && policy.ValidPublicKey(b.PublicKey) && (b.Root == "" || events.ValidID(b.Root)) &&
+			!slices.ContainsFunc(b.Actions, func(s string) bool { return !events.ValidAction(s) }) &&
+			!slices.ContainsFunc(b.Groups, func(s string) bool { return !events.ValidToken(s) })
+	case *events.PrincipalRekeyed:
+		ok = events.ValidID(b.ID) && policy.ValidPublicKey(b.PublicKey)
+	case *events.PrincipalRevoked:
+		ok = events.ValidID(b.ID)
+	case *events.PolicyActivated:
+		ok = events.ValidToken(b.Version) && b.Version != "none"
+	case *events.EnvironmentChanged:
+		ok = capabilities(b.Capabilities)
+	case *events.MemoryWritten:
+		ok = record(b.Record)
+	case *events.MemoryDeleted:
+		ok = record(b.Record)
+	case *events.ClockAccepted:
+	default:
+		ok = false
+	}
+	if !ok {
+		t.Fatalf("%s is not within its grammar: %+v", b.Type(), b)
+	}
 }
 
 func (l *tinyLog) seal(p *Proposal, o *Outcome) {

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -23,7 +24,8 @@ import (
 //	lane who operation request => reason details + effect + effect
 //
 // A request is JSON, or a short form that stands for JSON (see shorthand).
-// $name is the public key of that name and %n% n letters. Other lines:
+// $name is the public key of that name, %n% n letters x and %nC% n times C.
+// Other lines:
 //
 //	# comment
 //	log                  a new log begins, with nothing but its admin
@@ -46,10 +48,7 @@ type table struct {
 func runTable(t *testing.T, name string) map[reason.Code]int {
 	t.Helper()
 	tab := &table{t: t, file: filepath.Join("testdata", "decide", name+".txt"), docs: map[string]string{}, seen: map[reason.Code]int{}}
-	lab, err := os.ReadFile(filepath.Join("testdata", "decide", "lab.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab := readLab(t)
 	text, err := os.ReadFile(tab.file)
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +58,7 @@ func runTable(t *testing.T, name string) map[reason.Code]int {
 		switch line := lines[i]; {
 		case line == "" || strings.HasPrefix(line, "#"):
 		case line == "log" || line == "lab":
-			tab.begin(line == "lab", string(lab))
+			tab.begin(line == "lab", lab)
 		case strings.HasPrefix(line, "doc "):
 			end := i + slices.Index(lines[i:], "end")
 			tab.docs[strings.TrimPrefix(line, "doc ")] = withKeys(strings.Join(lines[i+1:end], "\n") + "\n")
@@ -75,6 +74,15 @@ func runTable(t *testing.T, name string) map[reason.Code]int {
 		}
 	}
 	return tab.seen
+}
+
+func readLab(t *testing.T) string {
+	t.Helper()
+	lab, err := os.ReadFile(filepath.Join("testdata", "decide", "lab.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(lab)
 }
 
 func (tab *table) begin(lab bool, documents string) {
@@ -231,7 +239,7 @@ func (l *tinyLog) decisionAt(seq uint64) *events.Decision {
 //	memory.load       owner:ns.key [visibility] = value
 //	memory.delete     owner:ns.key @revision
 //	action.authorize  action [= arguments]
-//	sop.validate      sop_id version step=action[arguments] …   (- is an empty id)
+//	sop.validate      sop_id version step=action[arguments] … (- is an empty id), or n*action
 //	agent.register    id [parent=id] [caps=a,b] [key=name]
 //	principal.…       id [role=r] [actions=a,b] [groups=a,b] [root=id] [key=name]
 //	environment.set   caps=a,b
@@ -239,6 +247,13 @@ func (l *tinyLog) decisionAt(seq uint64) *events.Decision {
 //
 // Any takes op=operation_id.
 func (tab *table) shorthand(operation, request string) string {
+	if encoded, ok := strings.CutPrefix(request, "base64:"); ok {
+		raw, err := base64.StdEncoding.DecodeString(encoded)
+		if err != nil {
+			tab.t.Fatal(err)
+		}
+		return string(raw)
+	}
 	if strings.HasPrefix(request, "{") || strings.HasPrefix(request, `"`) || strings.HasPrefix(request, "[") {
 		return request
 	}
@@ -295,6 +310,13 @@ func shortMemory(body map[string]any, words []string) {
 func shortSOP(words []string) map[string]any {
 	steps := []any{}
 	for _, word := range words[2:] {
+		if count, action, many := strings.Cut(word, "*"); many {
+			n, _ := strconv.Atoi(count)
+			for i := range n {
+				steps = append(steps, map[string]any{"step_id": fmt.Sprint("s", i+1), "action": action})
+			}
+			continue
+		}
 		id, action, _ := strings.Cut(word, "=")
 		if id == "-" {
 			id = ""
@@ -367,7 +389,7 @@ func (tab *table) shortApply(body map[string]any, words []string) {
 
 var (
 	keyName = regexp.MustCompile(`\$([a-z0-9_]+)`)
-	filler  = regexp.MustCompile(`%([0-9]+)%`)
+	filler  = regexp.MustCompile(`%([0-9]+)([^%0-9]?)%`)
 )
 
 func withKeys(s string) string {
@@ -375,9 +397,10 @@ func withKeys(s string) string {
 }
 
 func withFiller(s string) string {
-	return filler.ReplaceAllStringFunc(s, func(n string) string {
-		count, _ := strconv.Atoi(strings.Trim(n, "%"))
-		return strings.Repeat("x", count)
+	return filler.ReplaceAllStringFunc(s, func(match string) string {
+		parts := filler.FindStringSubmatch(match)
+		count, _ := strconv.Atoi(parts[1])
+		return strings.Repeat(cmpOr(parts[2], "x"), count)
 	})
 }
 

@@ -22,6 +22,7 @@ type fed struct {
 	*bench
 	log  *testLog
 	feed *Feed
+	stop func()              // ends feed
 	js   jetstream.JetStream // of a FeedWriter connection
 }
 
@@ -29,7 +30,7 @@ func startFed(t testing.TB, n int) *fed {
 	t.Helper()
 	f := &fed{bench: startBench(t), log: newLog(t, n)}
 	f.feed = f.newFeed(FeedOptions{})
-	runFeed(t, f.feed)
+	f.stop = runFeed(t, f.feed)
 	f.js = f.writer(t)
 	f.caughtUp(t)
 	return f
@@ -56,6 +57,21 @@ func runFeed(t testing.TB, f *Feed) (stop func()) {
 func (f *fed) writer(t testing.TB) jetstream.JetStream {
 	t.Helper()
 	js, err := jetstream.New(f.own(t, FeedWriter))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// breaker returns a connection with every JetStream right, such as nobody has.
+func (f *fed) breaker(t testing.TB) jetstream.JetStream {
+	t.Helper()
+	const part = Part("breaker")
+	f.door.rights[part] = Rights{Account: accountLog, Publish: []string{"$JS.API.>"}, Subscribe: []string{"_INBOX.>"}}
+	if err := f.makeKey(part); err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(f.own(t, part))
 	if err != nil {
 		t.Fatal(err)
 	}

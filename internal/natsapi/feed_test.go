@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -142,16 +143,7 @@ func TestR74_StreamLostOrOld(t *testing.T) {
 // seq 1.
 func TestR74_StreamDeletedWhileRunning(t *testing.T) {
 	f := startFed(t, 400)
-	// Nobody has the right; the test makes a connection that has.
-	const breaker = Part("breaker")
-	f.door.rights[breaker] = Rights{Account: accountLog, Publish: []string{"$JS.API.>"}, Subscribe: []string{"_INBOX.>"}}
-	if err := f.makeKey(breaker); err != nil {
-		t.Fatal(err)
-	}
-	js, err := jetstream.New(f.own(t, breaker))
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := f.breaker(t)
 	if err := js.DeleteStream(testCtx(t), "LEDGER_main"); err != nil {
 		t.Fatal(err)
 	}
@@ -291,6 +283,61 @@ func TestR74_ForeignMessageMidBurst(t *testing.T) {
 	}
 	if err := f.newFeed(FeedOptions{}).CheckTail(testCtx(t)); !errors.Is(err, ErrDisagrees) {
 		t.Errorf("the next start says %v", err)
+	}
+}
+
+// A foreign message between the look at the tail and the first publish.
+func TestR74_ForeignMessageBeforeTheFirst(t *testing.T) {
+	f := &fed{bench: startBench(t), log: newLog(t, 5)}
+	js := f.writer(t)
+	feed := f.newFeed(FeedOptions{})
+	var once sync.Once
+	feed.src.Meta = func(seq uint64, b []byte) (string, nats.Header, error) {
+		once.Do(func() {
+			if _, err := js.Publish(testCtx(t), "led.main.x.y.z", []byte("{}")); err != nil {
+				t.Error(err)
+			}
+		})
+		return f.log.source().Meta(seq, b)
+	}
+	runFeed(t, feed)
+	halted(t, feed, "message 1 is not")
+	stream, err := js.Stream(testCtx(t), "LEDGER_main")
+	if err != nil || stream.CachedInfo().State.LastSeq != 1 {
+		t.Errorf("wrote behind it: %v %+v", err, stream.CachedInfo().State)
+	}
+}
+
+// A stream whose events all grew too old goes on behind them; one that was
+// emptied otherwise does not.
+func TestR74_EmptyStream(t *testing.T) {
+	f := startFed(t, 10)
+	f.stop() // it would set the limits right
+	js := f.breaker(t)
+	c := f.feed.config()
+	aged := c
+	aged.MaxAge, aged.Duplicates = 100*time.Millisecond, 100*time.Millisecond
+	if _, err := js.UpdateStream(testCtx(t), aged); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all is dropped", func() bool {
+		s, err := js.Stream(testCtx(t), "LEDGER_main")
+		return err == nil && s.CachedInfo().State.Msgs == 0
+	})
+	f.log.grow(t, 10)
+	again := f.newFeed(FeedOptions{MaxAge: aged.MaxAge})
+	stop := runFeed(t, again)
+	eventually(t, "it goes on", func() bool { return again.Status().Published == 20 })
+	stop()
+	eventually(t, "all is dropped", func() bool {
+		s, err := js.Stream(testCtx(t), "LEDGER_main")
+		return err == nil && s.CachedInfo().State.Msgs == 0
+	})
+	if _, err := js.UpdateStream(testCtx(t), c); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.newFeed(FeedOptions{}).CheckTail(testCtx(t)); !errors.Is(err, ErrDisagrees) || !strings.Contains(err.Error(), "emptied") {
+		t.Errorf("the check says %v", err)
 	}
 }
 

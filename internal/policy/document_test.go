@@ -254,6 +254,16 @@ func TestValuesKeepTheirKind(t *testing.T) {
 	}
 }
 
+func TestALastLineWithoutLineFeedHasNone(t *testing.T) {
+	const head = "kind: Memory\nowner: a\nnamespace: n\nkey: k\nvalue: "
+	for text, want := range map[string]string{"|\n a": `"a"`, "|\n a\n": `"a\n"`, "|\n a\n ": `"a\n"`, "|-\n a\n": `"a"`, "|": `""`, "|\n\n": `""`} {
+		doc, faults := ParseDocument(head + text)
+		if len(faults) > 0 || string(doc.Memory.Value) != want {
+			t.Errorf("%q: %v, want %s", text, faults, want)
+		}
+	}
+}
+
 // The digest is that of the bytes as sent, whatever they mean.
 func TestR63_DigestIsOfTheBytesSent(t *testing.T) {
 	a := "kind: Policy\nversion: v\nenvironment: []\n"

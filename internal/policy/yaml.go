@@ -67,7 +67,7 @@ func read(text string) (node, *reader) {
 	r.settle()
 	if !r.done() && separator(r.lines[r.line]) {
 		r.at = len("---")
-		if _, ok := r.endLine(); !ok {
+		if !r.endLine() {
 			r.recover(-1)
 		}
 	}
@@ -127,12 +127,14 @@ func (r *reader) checkCharacters(i int, line string) {
 	}
 }
 
+// fault reports what is wrong at p, up to faultsMax times.
 func (r *reader) fault(p place, message string) {
 	if len(r.faults) < faultsMax {
 		r.faults = append(r.faults, faultAt(r.lines, p, message))
 	}
 }
 
+// faultHere reports what is wrong where the reader stands, and is false.
 func (r *reader) faultHere(message string) bool {
 	r.fault(r.here(), message)
 	return false
@@ -187,15 +189,15 @@ func (r *reader) lineEnds() bool {
 }
 
 // endLine ends a value that must be the last of its line.
-func (r *reader) endLine() (node, bool) {
-	if !r.lineEnds() {
-		if r.peek() == ':' {
-			return node{}, r.faultHere("this cannot be a key; keys are texts")
-		}
-		return node{}, r.faultHere("unexpected text after the value")
+func (r *reader) endLine() bool {
+	switch {
+	case r.lineEnds():
+		r.nextLine()
+		return true
+	case r.peek() == ':':
+		return r.faultHere("this cannot be a key; keys are texts")
 	}
-	r.nextLine()
-	return node{}, true
+	return r.faultHere("unexpected text after the value")
 }
 
 // block reads the node that starts here, on a line of its own or after a dash,
@@ -407,10 +409,7 @@ func (r *reader) inline(parent, depth int) (node, bool) {
 		}
 		n = r.plain(n, strings.TrimRight(text, " "))
 	}
-	if ok {
-		_, ok = r.endLine()
-	}
-	return n, ok
+	return n, ok && r.endLine()
 }
 
 // quoted reads a quoted text, which ends on its line.
@@ -469,6 +468,7 @@ func (r *reader) literal(parent int) (node, bool) {
 		}
 		lines = append(lines, line[margin:])
 	}
+	keepEnd = keepEnd && len(lines) > 0 && lines[len(lines)-1] == "" // a last line without line feed has none to keep
 	return n.literal(lines, keepEnd), true
 }
 

@@ -121,8 +121,11 @@ type evidence struct {
 // it.
 func (r *run) request(e *events.Event, d *events.Decision) (evidence, error) {
 	c := evidence{proposal: ledger.Proposal{Lane: r.lane(d), Subject: d.Subject, Operation: d.Operation}}
+	if d.Operation != events.Unsupported && wire.Known(c.proposal.Lane, d.Operation) != d.Operation {
+		r.find(e.Seq, "an operation of this release", quote(d.Operation))
+	}
 	if e.Payload.IsZero() {
-		c.proposal.Refused = r.refused(e.Seq, d, c.proposal.Lane)
+		c.proposal.Refused = r.refused(e.Seq, d)
 		return c, nil
 	}
 	salt, b, ok, err := r.payload(e.Seq)
@@ -145,7 +148,11 @@ func (r *run) request(e *events.Event, d *events.Decision) (evidence, error) {
 	}
 	request, code := wire.Decode(c.proposal.Lane, d.Operation, b)
 	if code != "" || !bytes.Equal(request.Canonical, b) {
-		r.find(e.Seq, "a canonical request as payload", "something else: "+string(code))
+		fault := "one written otherwise"
+		if code != "" {
+			fault = string(code)
+		}
+		r.find(e.Seq, "a canonical request as payload", fault)
 		c.missing = "the payload is no request"
 		return c, nil
 	}
@@ -181,20 +188,18 @@ func (r *run) lane(d *events.Decision) wire.Lane {
 // refused is what the door found wrong with a request of which nothing was kept.
 // That is taken from the log, but only where the decision looks like one at the
 // door; who asked is judged before it.
-func (r *run) refused(seq uint64, d *events.Decision, lane wire.Lane) reason.Code {
+func (r *run) refused(seq uint64, d *events.Decision) reason.Code {
 	code := reason.Code(d.Reason)
-	known := d.Operation != events.Unsupported && wire.Known(lane, d.Operation) == d.Operation
+	known := d.Operation != events.Unsupported
 	switch code {
 	case reason.BadReplySubject:
-		if known || d.Operation == events.Unsupported {
-			return code
-		}
+		return code
 	case reason.MalformedRequest, reason.RequestTooLarge:
 		if known {
 			return code
 		}
 	case reason.UnsupportedOperation:
-		if d.Operation == events.Unsupported {
+		if !known {
 			return code
 		}
 	default:

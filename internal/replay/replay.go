@@ -95,6 +95,7 @@ type Finding struct {
 	Found    string
 }
 
+// String is the finding as one line.
 func (f Finding) String() string {
 	return fmt.Sprintf("event %d: expected %s, found %s", f.Seq, f.Expected, f.Found)
 }
@@ -160,6 +161,9 @@ func (r *run) all() error {
 	if err := r.src.Events(1, r.src.Size, r.event); err != nil {
 		return err
 	}
+	if err := r.stepsAlone("the end of the log"); err != nil {
+		return err
+	}
 	r.ended(r.src.Size, "the end of the log")
 	if r.Events != r.src.Size {
 		return fmt.Errorf("%d of %d events could be read", r.Events, r.src.Size)
@@ -189,11 +193,8 @@ func (r *run) event(seq uint64, b []byte) error {
 	case ok:
 		return r.whole(found, d)
 	}
-	if len(r.steps) > 0 {
-		r.find(seq, "the decision on the whole procedure", string(e.Body.Type()))
-		if err := r.applySteps(); err != nil {
-			return err
-		}
+	if err := r.stepsAlone(string(e.Body.Type())); err != nil {
+		return err
 	}
 	return r.other(found)
 }
@@ -209,6 +210,16 @@ func (r *run) chain(seq uint64, e *events.Event) {
 	if e.Prev != r.prev {
 		r.find(seq, "prev "+r.prev.String(), "prev "+e.Prev.String())
 	}
+}
+
+// stepsAlone closes step decisions after which something else comes than the
+// decision on the whole.
+func (r *run) stepsAlone(found string) error {
+	if len(r.steps) == 0 {
+		return nil
+	}
+	r.find(r.steps[len(r.steps)-1].Seq, "the decision on the whole procedure after it", found)
+	return r.applySteps()
 }
 
 // checkSteps keeps a forged log from growing the list of steps for ever.

@@ -27,7 +27,8 @@ var floors = map[string]int{
 	"internal/projection": 3, "internal/store": 3, "internal/audit": 3, "client": 3,
 	"internal/ledger":  4,
 	"internal/natsapi": 5, "internal/replay": 5,
-	"cmd/ledgerd": 6, "tools/verify": 6,
+	"internal/bench": 6, "tools/verify": 6,
+	"cmd/ledgerd": 7,
 }
 
 var sideways = map[string]bool{"internal/sop → internal/policy": true}

@@ -1,0 +1,788 @@
+#!/usr/bin/env python3
+"""Checks a ledgerd export: chain, tree, checkpoint and payloads.
+
+Written from docs/FORMAT.md alone, with the standard library alone, as a second
+opinion on the verifier in Go. Section numbers below are that document's.
+
+    verify.py EXPORT [--vkey KEY|@FILE] [--checkpoint FILE]
+    verify.py --vectors DIRECTORY
+
+It names the first bad event and exits with 0 if every check asked for passed,
+1 if one failed, 2 if one could not be done.
+"""
+
+import base64
+import binascii
+import calendar
+import hashlib
+import json
+import os
+import re
+import stat
+import sys
+
+INTEGER_MAX = 2**53 - 1
+EVENT_MAX = 65535
+ZEROS = "0" * 64
+
+
+class Fault(Exception):
+    """Something is wrong with the log. seq is 0 where no event is to blame."""
+
+    def __init__(self, text, seq=0):
+        super().__init__(text)
+        self.seq = seq
+
+    def __str__(self):
+        where = f"seq {self.seq}: " if self.seq else ""
+        return where + super().__str__()
+
+
+class Impossible(Exception):
+    """A check that was asked for cannot be done."""
+
+
+def need(good, text, seq=0):
+    if not good:
+        raise Fault(text, seq)
+
+
+# --- 1 to 3: events -----------------------------------------------------------
+
+DECISION = """subject s, lineage l, operation s, resource s, action s?, allowed f, reason_code s,
+    policy_version s, policy_digest h, owner s?, rule s?, failed l?, trace_id s?, operation_id s?,
+    arguments_digest h?, previous_revision i?, sop_id s?, sop_version i?, step_id s?, blind s?"""
+RECORD = "owner_agent_id s, namespace s, key s, visibility s, class s, revision i"
+REFUSALS = "id s?, code s, count i, first t, last t"
+
+# Kinds: s string, i integer, h hash, t time, l list, f flag, or the name of an
+# object; ? marks an optional member.
+OBJECTS = {
+    "admin": "id s, public_key s",
+    "previous": "origin s, checkpoint s, reason s",
+    "ledger.created": "format s, origin s, ledger s, admin admin, checkpoint_key s, permit_key s, previous previous?",
+    "ledger.opened": "rules i, build s",
+    "decision.allowed": DECISION,
+    "decision.denied": DECISION,
+    "agent.registered": "agent_id s, parent_id s, capabilities l, public_key s",
+    "agent.updated": "agent_id s, capabilities l",
+    "agent.revoked": "agent_id s",
+    "principal.registered": "id s, role s, public_key s, actions l?, groups l?, root s?",
+    "principal.rekeyed": "id s, public_key s",
+    "principal.revoked": "id s",
+    "policy.activated": "version s, digest h, rules i",
+    "environment.changed": "capabilities l",
+    "memory.written": RECORD,
+    "memory.deleted": RECORD,
+    "clock.accepted": "wall t",
+    "transport.denied": REFUSALS,
+    "requests.refused": REFUSALS,
+}
+ENVELOPE = "v i, seq i, prev h, time t, id s, type s, agent s, cause i?, payload h?"
+
+HASH = re.compile(r"[0-9a-f]{64}")
+UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+ORIGIN = re.compile(r"[\x21-\x2a\x2c-\x7e]{1,255}")
+TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)\.\d{6}Z", re.ASCII)
+RESERVED = {"all", "any", "svc", "sys", "none"}
+SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def write_string(s):
+    need(isinstance(s, str) and "\0" not in s, "no string without NUL")
+    return '"' + "".join(SHORT.get(c) or (f"\\u{ord(c):04x}" if c < " " else c) for c in s) + '"'
+
+
+def is_time(s):
+    m = isinstance(s, str) and TIME.fullmatch(s)
+    if not m:
+        return False
+    year, month, day, hour, minute, second = map(int, m.groups())
+    return (year >= 1970 and 1 <= month <= 12 and 1 <= day <= calendar.monthrange(year, month)[1]
+            and hour < 24 and minute < 60 and second < 60)
+
+
+def write_value(kind, v):
+    if kind == "s":
+        return write_string(v)
+    if kind == "i":
+        need(type(v) is int and 0 <= v <= INTEGER_MAX, "no integer of 0 to 2^53-1")
+        return str(v)
+    if kind == "f":
+        need(type(v) is bool, "no flag")
+        return "true" if v else "false"
+    if kind == "h":
+        need(isinstance(v, str) and HASH.fullmatch(v), "no hash")
+        return f'"{v}"'
+    if kind == "t":
+        need(is_time(v), "no time")
+        return f'"{v}"'
+    if kind == "l":
+        need(isinstance(v, list), "no list")
+        return "[" + ",".join(map(write_string, v)) + "]"
+    return write_object(OBJECTS[kind], v)
+
+
+def write_object(members, v, body=None):
+    """v written as the format writes it; body is the kind of a member body at the end."""
+    need(isinstance(v, dict), "no object")
+    left, out = dict(v), []
+    for name, kind in (m.split() for m in members.split(",")):
+        if kind.endswith("?"):
+            if name not in left:
+                continue
+            kind = kind[:-1]
+            need(left[name] not in ("", 0, ZEROS) and left[name] != [], f"{name} is there and says nothing")
+        need(name in left, f"{name} is missing")
+        out.append(f'"{name}":' + write_value(kind, left.pop(name)))
+    if body:
+        need("body" in left, "body is missing")
+        out.append('"body":' + write_object(OBJECTS[body], left.pop("body")))
+    need(not left, "unknown members " + ", ".join(sorted(left)))
+    return "{" + ",".join(out) + "}"
+
+
+def no_float(text):
+    raise Fault(f"a number that is no integer: {text[:40]}")
+
+
+def parse_event(b):
+    """The event as a dictionary. Refuses all bytes but the one way to write it."""
+    need(len(b) <= EVENT_MAX, f"{len(b)} bytes")
+    try:
+        e = json.loads(b.decode("utf-8"), parse_float=no_float, parse_constant=no_float)
+        need(isinstance(e, dict), "no object")
+        need(e.get("v") == 1 and type(e["v"]) is int, "unknown format version")
+        kind = e.get("type")
+        need(isinstance(kind, str) and "." in kind and kind in OBJECTS, "unknown event type")
+        again = write_object(ENVELOPE, e, body=kind).encode("utf-8")
+    except (ValueError, RecursionError) as err:  # UnicodeError and JSONDecodeError are ValueErrors
+        raise Fault(f"no event: {err}") from None
+    need(again == b, "not in the one form an event is written in")
+    need(e["seq"] >= 1, "seq is 0")
+    need(e.get("cause", 0) < e["seq"], "cause is not an earlier event")
+    need(UUID7.fullmatch(e["id"]), "id is no version 7 UUID")
+    agent = e["agent"]
+    need(agent == "sys" or ID.fullmatch(agent) and agent not in RESERVED, "agent is no id")
+    if kind.startswith("decision."):
+        need(e["body"]["allowed"] == (kind == "decision.allowed"), "allowed disagrees with the type")
+    return e
+
+
+# --- 4 and 5: hashes and tree -------------------------------------------------
+
+def sha(b):
+    return hashlib.sha256(b).digest()
+
+
+def leaf_hash(event):
+    return sha(b"\x00" + event)
+
+
+def node_hash(left, right):
+    return sha(b"\x01" + left + right)
+
+
+def genesis_hash(origin):
+    name = origin.encode("utf-8")
+    return sha(b"ledgerd/genesis/v1\n" + len(name).to_bytes(2, "big") + name)
+
+
+def commitment(tag, salt, b):
+    return sha(tag + salt + len(b).to_bytes(8, "big") + b)
+
+
+def payload_commitment(salt, b):
+    return commitment(b"ledgerd/payload/v1\n", salt, b)
+
+
+def argument_digest(salt, b):
+    return commitment(b"ledgerd/args/v1\n", salt, b)
+
+
+class Tree:
+    """Grows leaf by leaf. complete(level, index, hash) is told of every node."""
+
+    def __init__(self, complete=lambda level, index, h: None):
+        self.size, self.edge, self.complete = 0, [], complete
+
+    def add(self, leaf):
+        level, index, h = 0, self.size, leaf
+        self.complete(level, index, h)
+        while index & 1:
+            h = node_hash(self.edge.pop(), h)
+            level, index = level + 1, index >> 1
+            self.complete(level, index, h)
+        self.edge.append(h)
+        self.size += 1
+
+    def root(self):
+        if not self.edge:
+            return sha(b"")
+        h = self.edge[-1]
+        for left in reversed(self.edge[:-1]):
+            h = node_hash(left, h)
+        return h
+
+
+# --- Ed25519, RFC 8032 --------------------------------------------------------
+
+P = 2**255 - 19
+L = 2**252 + 27742317777372353535851937790883648493
+D = -121665 * pow(121666, P - 2, P) % P
+SQRT_M1 = pow(2, (P - 1) // 4, P)
+
+
+def point_add(a, b):
+    k = (a[1] - a[0]) * (b[1] - b[0]) % P
+    m = (a[1] + a[0]) * (b[1] + b[0]) % P
+    c, d = 2 * a[3] * b[3] * D % P, 2 * a[2] * b[2] % P
+    e, f, g, h = m - k, d - c, d + c, m + k
+    return (e * f % P, g * h % P, f * g % P, e * h % P)
+
+
+def point_mul(s, a):
+    q = (0, 1, 1, 0)
+    while s > 0:
+        if s & 1:
+            q = point_add(q, a)
+        a = point_add(a, a)
+        s >>= 1
+    return q
+
+
+def point_read(b):
+    y = int.from_bytes(b, "little")
+    sign, y = y >> 255, y & ((1 << 255) - 1)
+    if y >= P:
+        return None
+    xx = (y * y - 1) * pow(D * y * y + 1, P - 2, P) % P
+    x = pow(xx, (P + 3) // 8, P)
+    if x * x % P != xx:
+        x = x * SQRT_M1 % P
+    if x * x % P != xx or (x == 0 and sign):
+        return None
+    if x & 1 != sign:
+        x = P - x
+    return (x, y, 1, x * y % P)
+
+
+BASE = point_read((4 * pow(5, P - 2, P) % P).to_bytes(32, "little"))
+
+
+def ed25519_verify(key, message, signature):
+    a, r = point_read(key), point_read(signature[:32])
+    s = int.from_bytes(signature[32:], "little")
+    if len(key) != 32 or len(signature) != 64 or a is None or r is None or s >= L:
+        return False
+    h = int.from_bytes(hashlib.sha512(signature[:32] + key + message).digest(), "little") % L
+    left, right = point_mul(s, BASE), point_add(r, point_mul(h, a))
+    return ((left[0] * right[2] - right[0] * left[2]) % P == 0
+            and (left[1] * right[2] - right[1] * left[2]) % P == 0)
+
+
+# --- 6: checkpoints -----------------------------------------------------------
+
+NOTE_MAX = 65536
+
+
+def strict_base64(s):
+    try:
+        b = base64.b64decode(s, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return b if base64.b64encode(b).decode() == s else None
+
+
+def read_vkey(text):
+    name, _, rest = text.partition("+")
+    key_id, _, key = rest.partition("+")
+    raw = strict_base64(key)
+    if not raw or len(raw) != 33 or raw[0] != 1 or not ORIGIN.fullmatch(name):
+        raise ValueError("no Ed25519 verifier key")
+    if sha(name.encode() + b"\n" + raw)[:4].hex() != key_id:
+        raise ValueError("the key's id is not its hash")
+    return name, bytes.fromhex(key_id), raw[1:]
+
+
+def read_checkpoint(b):
+    """origin, size, root, signed text, [(name, signature)]; no signature is checked."""
+    need(len(b) <= NOTE_MAX, "checkpoint: too long")
+    try:
+        text, found, signatures = b.decode("utf-8").partition("\n\n")
+    except UnicodeDecodeError:
+        raise Fault("checkpoint: no UTF-8") from None
+    lines = text.split("\n")
+    need(found and len(lines) == 3, "checkpoint: not three lines and signatures")
+    origin, size, root = lines
+    need(ORIGIN.fullmatch(origin), "checkpoint: no origin")
+    need(re.fullmatch(r"0|[1-9][0-9]{0,15}", size) and int(size) <= INTEGER_MAX, "checkpoint: no size")
+    root = strict_base64(root)
+    need(root is not None and len(root) == 32, "checkpoint: no root")
+    need(signatures.endswith("\n"), "checkpoint: no signature")
+    signed = []
+    for line in signatures[:-1].split("\n"):
+        m = re.fullmatch("\u2014 ([^ +]+) ([A-Za-z0-9+/=]+)", line)
+        sig = m and strict_base64(m[2])
+        need(sig and len(sig) > 4, "checkpoint: malformed signature line")
+        signed.append((m[1], sig))
+    return origin, int(size), root, (text + "\n").encode(), signed
+
+
+VERIFIED = {}  # Ed25519 in Python is slow, and the same note is asked for again
+
+
+def open_checkpoint(b, vkey):
+    """origin, size and root of a checkpoint signed by vkey."""
+    origin, size, root, text, signed = read_checkpoint(b)
+    try:
+        name, key_id, key = read_vkey(vkey)
+    except ValueError as err:
+        raise Fault(f"checkpoint key: {err}") from None
+    need(name == origin, f"checkpoint of {origin}, key of {name}")
+    own = [sig[4:] for who, sig in signed if who == name and sig[:4] == key_id]
+    need(len(own) == 1, f"checkpoint: {len(own)} signatures by the key, want 1")
+    asked = (key, text, own[0])
+    if asked not in VERIFIED:
+        VERIFIED[asked] = ed25519_verify(*asked)
+    need(VERIFIED[asked], "checkpoint: the signature does not fit")
+    return origin, size, root
+
+
+# --- 8: canonical JSON --------------------------------------------------------
+
+NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+ESCAPE = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+class Reader:
+    """Reads one text of section 8 and gives its canonical form."""
+
+    def __init__(self, b):
+        try:
+            self.s = b.decode("utf-8")
+        except UnicodeDecodeError:
+            raise Fault("no UTF-8") from None
+        self.at = 0
+
+    def text(self):
+        out = self.value(0)
+        self.space()
+        need(self.at == len(self.s), "data after the value")
+        return out
+
+    def space(self):
+        while self.at < len(self.s) and self.s[self.at] in " \t\n\r":
+            self.at += 1
+
+    def next(self):
+        self.space()
+        return self.s[self.at:self.at + 1]
+
+    def take(self, c):
+        need(self.next() == c, f"no {c}")
+        self.at += 1
+
+    def value(self, depth):
+        c = self.next()
+        if c in ("{", "["):
+            need(depth < 32, "nested too deep")
+            return self.object(depth + 1) if c == "{" else self.array(depth + 1)
+        if c == '"':
+            return write_string(self.string())
+        for word in ("true", "false", "null"):
+            if self.s.startswith(word, self.at):
+                self.at += len(word)
+                return word
+        return self.number()
+
+    def object(self, depth):
+        members = {}
+        self.take("{")
+        if self.next() != "}":
+            while True:
+                need(self.next() == '"', "no member name")
+                name = self.string()
+                need(name not in members, "duplicate member name")
+                self.take(":")
+                members[name] = self.value(depth)
+                if self.next() != ",":
+                    break
+                self.at += 1
+        self.take("}")
+        order = sorted(members, key=lambda n: n.encode("utf-16-be"))
+        return "{" + ",".join(write_string(n) + ":" + members[n] for n in order) + "}"
+
+    def array(self, depth):
+        elements = []
+        self.take("[")
+        if self.next() != "]":
+            elements.append(self.value(depth))
+            while self.next() == ",":
+                self.at += 1
+                elements.append(self.value(depth))
+        self.take("]")
+        return "[" + ",".join(elements) + "]"
+
+    def string(self):
+        out = []
+        self.at += 1
+        while True:
+            c = self.s[self.at:self.at + 1]
+            need(c and c >= " ", "control character, or no end")
+            self.at += 1
+            if c == '"':
+                return "".join(out)
+            out.append(c if c != "\\" else self.escape())
+
+    def escape(self):
+        c = self.s[self.at:self.at + 1]
+        self.at += 1
+        if c in ESCAPE:
+            return ESCAPE[c]
+        need(c == "u", "unknown escape")
+        unit = self.unit()
+        need(unit != 0, "NUL")
+        if 0xD800 <= unit < 0xDC00:
+            need(self.s.startswith("\\u", self.at), "unpaired surrogate")
+            self.at += 2
+            low = self.unit()
+            need(0xDC00 <= low < 0xE000, "unpaired surrogate")
+            return chr(0x10000 + ((unit - 0xD800) << 10) + low - 0xDC00)
+        need(not 0xDC00 <= unit < 0xE000, "unpaired surrogate")
+        return chr(unit)
+
+    def unit(self):
+        digits = self.s[self.at:self.at + 4]
+        need(re.fullmatch("[0-9a-fA-F]{4}", digits), "bad escape")
+        self.at += 4
+        return int(digits, 16)
+
+    def number(self):
+        m = NUMBER.match(self.s, self.at)
+        need(m, "no JSON value")
+        text, self.at = m[0], m.end()
+        if m[1] or m[2]:
+            f = float(text)
+            need(abs(f) != float("inf"), "number too large")
+            need(f != 0 or not text.startswith("-"), "negative zero")
+        else:
+            need(text != "-0", "negative zero")
+            need(len(text) < 20 and abs(int(text)) <= INTEGER_MAX, "integer beyond 2^53-1")
+        return text
+
+
+# --- 9: exports ---------------------------------------------------------------
+
+def number_path(n):
+    groups = [f"{n % 1000:03d}"]
+    while n >= 1000:
+        n //= 1000
+        groups.insert(0, f"x{n % 1000:03d}")
+    return "/".join(groups)
+
+
+def rows(size, level):
+    """(path under its directory, width) of every tile of a level."""
+    hashes = size >> (8 * level)
+    for n in range((hashes + 255) // 256):
+        width = min(256, hashes - n * 256)
+        yield number_path(n) + ("" if width == 256 else f".p/{width}"), width
+
+
+class Directory:
+    """The files under a directory, as bytes by path; only regular ones."""
+
+    def __init__(self, root):
+        self.root, self.names = root, set()
+        for base, dirs, files in os.walk(root):
+            for name in files + [d for d in dirs if os.path.islink(os.path.join(base, d))]:
+                self.names.add(os.path.relpath(os.path.join(base, name), root).replace(os.sep, "/"))
+
+    def read(self, name, most):
+        path = os.path.join(self.root, name)
+        need(stat.S_ISREG(os.lstat(path).st_mode), f"{name} is no regular file")
+        with open(path, "rb") as f:
+            b = f.read(most + 1)
+        need(len(b) <= most, f"{name} is longer than {most} bytes")
+        return b
+
+
+def is_open(e):
+    return e["type"] == "policy.activated" or (e["type"] == "memory.written" and e["body"]["class"] == "mandatory")
+
+
+def check_payload(files, e, seq):
+    """Checks the open payload of an event, and returns the name of its file."""
+    name = f"payloads/{seq}"
+    if is_open(e):
+        need("payload" in e, "no commitment to the open payload", seq)
+        need(name in files.names, "the open payload is missing", seq)
+    elif name not in files.names or "payload" not in e:
+        return None
+    b = files.read(name, 1 << 20)
+    need(HASH.fullmatch(b[:64].decode("latin-1")) and b[64:65] == b"\n", f"{name}: no line with a salt", seq)
+    got = payload_commitment(bytes.fromhex(b[:64].decode()), b[65:]).hex()
+    need(got == e["payload"], f"expected commitment {e['payload']}, {name} gives {got}", seq)
+    if e["type"] == "policy.activated":
+        need(sha(b[65:]).hex() == e["body"]["digest"], f"{name}: another document than the one named", seq)
+    return name
+
+
+def check_first(e, origin):
+    need(e["type"] == "ledger.created", "event 1 is no ledger.created", 1)
+    b = e["body"]
+    need(b["format"] == "ledgerd/1", "unknown format " + ascii(b["format"]), 1)
+    need(ORIGIN.fullmatch(b["origin"]), "no origin", 1)
+    need(b["origin"] == origin, f"expected the checkpoint's origin {origin}, found {b['origin']}", 1)
+    try:
+        need(read_vkey(b["checkpoint_key"])[0] == origin, "the checkpoint key has another name than the log", 1)
+    except ValueError as err:
+        raise Fault(f"checkpoint key: {err}", 1) from None
+    return b["checkpoint_key"]
+
+
+def entries(files, size):
+    """(seq, bytes) of every entry of an export, framed or a Fault."""
+    seq = 0
+    for path, width in rows(size, 0):
+        name = "tile/entries/" + path
+        need(name in files.names, f"{name} is missing", seq + 1)
+        b, at = files.read(name, 256 * (2 + EVENT_MAX)), 0
+        for _ in range(width):
+            seq += 1
+            n = int.from_bytes(b[at:at + 2], "big")
+            need(at + 2 + n <= len(b), f"{name}: an entry of {n} bytes is longer than what is left", seq)
+            yield seq, b[at + 2:at + 2 + n]
+            at += 2 + n
+        need(at == len(b), f"{name}: {len(b) - at} bytes after the last entry", seq)
+
+
+class Tiles:
+    """Compares every node the tree completes with the tile that holds it."""
+
+    def __init__(self, files, size):
+        self.files, self.size, self.names, self.held = files, size, set(), {}
+
+    def complete(self, level, index, h):
+        if level % 8:
+            return
+        level, n = level // 8, index // 256
+        if self.held.get(level, (None,))[0] != n:
+            width = min(256, (self.size >> (8 * level)) - n * 256)
+            name = f"tile/{level}/" + number_path(n) + ("" if width == 256 else f".p/{width}")
+            first = (index << (8 * level)) + 1
+            need(name in self.files.names, f"{name} is missing", first)
+            b = self.files.read(name, 8192)
+            need(len(b) == 32 * width, f"{name} has {len(b)} bytes, want {32 * width}", first)
+            self.names.add(name)
+            self.held[level] = (n, b, name)
+        _, b, name = self.held[level]
+        stored = b[index % 256 * 32:][:32]
+        need(stored == h, f"{name} holds {stored.hex()}, the entries give {h.hex()}", (index << (8 * level)) + 1)
+
+
+def verify_export(files, vkey=None, remembered=None):
+    """Returns what to say of a good export; raises Fault or Impossible."""
+    if "checkpoint" not in files.names:
+        raise Impossible("there is no checkpoint")
+    if not any(n.startswith("tile/entries/") for n in files.names):
+        raise Impossible("there is no event")
+    signed = files.read("checkpoint", NOTE_MAX)
+    origin, size, root = read_checkpoint(signed)[:3]
+    if size == 0:
+        raise Impossible("there is no event")
+    kept = remembered and read_remembered(remembered)
+    tiles = Tiles(files, size)
+    tree, known, at_kept = Tree(tiles.complete), {"checkpoint"}, None
+    prev, time, named = None, "", None
+    for seq, b in entries(files, size):
+        try:
+            e = parse_event(b)
+        except Fault as f:
+            raise Fault(f"expected an event, found {f}", seq) from None
+        need(e["seq"] == seq, f"expected seq {seq}, found {e['seq']}", seq)
+        if seq == 1:
+            named = check_first(e, origin)
+            prev = genesis_hash(origin)
+        else:
+            need(e["type"] != "ledger.created", "a second ledger.created", seq)
+        tree.add(leaf_hash(b))
+        need(e["prev"] == prev.hex(), f"expected prev {prev.hex()}, found {e['prev']}", seq)
+        need(e["time"] >= time, f"expected a time not before {time}, found {e['time']}", seq)
+        known.add(check_payload(files, e, seq))
+        prev, time = leaf_hash(b), e["time"]
+        if kept and seq == kept[1]:
+            at_kept = tree.root()
+    need(tree.root() == root, f"expected root {root.hex()} at size {size}, found {tree.root().hex()}")
+    known |= tiles.names | {"tile/entries/" + path for path, _ in rows(size, 0)}
+    strangers = sorted(files.names - known)
+    need(not strangers, f"files that are no part of the export: {ascii(strangers[:3])}")
+    if vkey:
+        need(vkey == named, f"expected the key {vkey}, found {ascii(named)}", 1)
+    open_checkpoint(signed, vkey or named)
+    if kept:
+        check_remembered(remembered, kept, origin, size, at_kept, vkey, named)
+    return origin, size, root
+
+
+def read_remembered(b):
+    try:
+        kept = read_checkpoint(b)
+    except Fault as f:
+        raise Impossible(f"the remembered checkpoint cannot be used: {f}") from None
+    if kept[1] == 0:
+        raise Impossible("the remembered checkpoint covers no event")
+    return kept
+
+
+def check_remembered(signed, kept, origin, size, root, vkey, named):
+    need(kept[0] == origin, f"expected the remembered log {kept[0]}, found {origin}", 1)
+    try:
+        open_checkpoint(signed, vkey or named)
+    except Fault as f:
+        if vkey:
+            raise Impossible(f"the remembered checkpoint is not signed by the key: {f}") from None
+        raise Fault(f"another key than the one that signed the remembered checkpoint: {f}", 1) from None
+    need(size >= kept[1], f"expected at least {kept[1]} events, found {size}", size + 1)
+    need(root == kept[2], f"expected the remembered root {kept[2].hex()} at size {kept[1]}, found {root and root.hex()}")
+
+
+# --- 13: vectors --------------------------------------------------------------
+
+def lines(path):
+    with open(path, "rb") as f:
+        return f.read().splitlines()
+
+
+def load(path):
+    with open(path, encoding="utf-8") as f:
+        return json.load(f)
+
+
+def refuses(f, b):
+    try:
+        f(b)
+    except Fault:
+        return True
+    return False
+
+
+def check_golden(d):
+    meta, tree = load(d + "/log.json"), Tree()
+    prev = genesis_hash(meta["origin"])
+    need(prev.hex() == meta["genesis"], "genesis")
+    log = list(open(d + "/log.jsonl", "rb").read().split(b"\n"))[:-1]
+    need(len(log) >= 6 and len(log) == len(meta["leaves"]) == len(meta["roots"]), "length of the golden log")
+    parsed = []
+    for i, b in enumerate(log):
+        e = parse_event(b)
+        need(e["seq"] == i + 1 and e["prev"] == prev.hex(), "golden chain", i + 1)
+        prev = leaf_hash(b)
+        tree.add(prev)
+        need(prev.hex() == meta["leaves"][i], "leaf hash", i + 1)
+        need(tree.root().hex() == meta["roots"][i], "root", i + 1)
+        parsed.append(e)
+    for p in meta["payloads"]:
+        got = payload_commitment(bytes.fromhex(p["salt"]), p["payload"].encode()).hex()
+        need(got == p["commitment"] == parsed[p["seq"] - 1]["payload"], "payload commitment", p["seq"])
+        need(is_open(parsed[p["seq"] - 1]) == p["open"], "open or sealed", p["seq"])
+    for a in meta["arguments"]:
+        got = argument_digest(bytes.fromhex(a["salt"]), a["arguments"].encode()).hex()
+        need(got == a["digest"] == parsed[a["seq"] - 1]["body"]["arguments_digest"], "argument digest", a["seq"])
+    with open(d + "/checkpoint", "rb") as f, open(d + "/vkey", encoding="utf-8") as k:
+        vkey = k.read().strip()
+        need(vkey == meta["vkey"], "verifier key")
+        need(open_checkpoint(f.read(), vkey) == (meta["origin"], len(log), tree.root()), "checkpoint")
+    verify_export(Directory(d + "/export"), vkey)
+    return len(log)
+
+
+def check_vectors(d):
+    counts = {"golden events": check_golden(d)}
+    types = [b for b in open(d + "/types.jsonl", "rb").read().split(b"\n")][:-1]
+    meta = load(d + "/types.json")
+    need(len(types) == len(meta), "types.json and types.jsonl differ in length")
+    for b, m in zip(types, meta):
+        need(parse_event(b)["type"] == m["type"] and leaf_hash(b).hex() == m["leaf"], f"vector of {m['type']}")
+    need({m["type"] for m in meta} == {t for t in OBJECTS if "." in t}, "the list of types")
+    counts["type vectors"] = len(types)
+    rejected = [json.loads(b) for b in lines(d + "/rejected.jsonl")]
+    for r in rejected:
+        need(refuses(parse_event, base64.b64decode(r["base64"])), f"accepted: {r['category']}: {r['why']}")
+    counts["rejected"] = len(rejected)
+    texts = [json.loads(b) for b in lines(d + "/json.jsonl")]
+    for t in texts:
+        b = base64.b64decode(t["base64"])
+        if "refused" in t:
+            need(refuses(lambda b: Reader(b).text(), b), f"accepted: {t['refused']}: {b[:60]!r}")
+        else:
+            need(Reader(b).text() == t["canonical"], f"canonical form of {b[:60]!r}")
+    counts["canonical JSON texts"] = len(texts)
+    return ", ".join(f"{n} {what}" for what, n in counts.items())
+
+
+# --- command line -------------------------------------------------------------
+
+def arguments(args):
+    options, positional = {}, []
+    args = list(args)
+    while args:
+        a = args.pop(0)
+        if a in ("--vkey", "--checkpoint", "--vectors"):
+            if not args or a in options:
+                raise Impossible(f"{a} needs one value")
+            options[a] = args.pop(0)
+        elif a.startswith("-"):
+            raise Impossible(f"{a} is no option\n{__doc__}")
+        else:
+            positional.append(a)
+    return options, positional
+
+
+def read_small(path):
+    with open(path, "rb") as f:
+        return f.read(NOTE_MAX + 1)
+
+
+def run(args):
+    options, positional = arguments(args)
+    if "--vectors" in options:
+        return f"vectors agree: {check_vectors(options['--vectors'])}"
+    if len(positional) != 1 or not os.path.isdir(positional[0]):
+        raise Impossible(f"name one export directory\n{__doc__}")
+    vkey, remembered = options.get("--vkey"), None
+    if vkey is not None and vkey.startswith("@"):
+        vkey = read_small(vkey[1:]).decode("utf-8", "replace").strip()
+    if vkey is not None:
+        try:
+            read_vkey(vkey)
+        except ValueError as err:
+            raise Impossible(f"--vkey: {err}") from None
+    if "--checkpoint" in options:
+        remembered = read_small(options["--checkpoint"])
+        if not remembered:
+            raise Impossible("the remembered checkpoint is empty")
+    origin, size, root = verify_export(Directory(positional[0]), vkey, remembered)
+    said = f"{origin}: {size} events, root {root.hex()}\n"
+    if not remembered:
+        said += "not checked: a truncated, rewritten or replaced log (--checkpoint)\n"
+    said += "not checked: whether the decisions are the ones the rules give\n"
+    return said + ("authentic" if vkey else "consistent: the key comes from the data itself (--vkey)")
+
+
+def main(args):
+    try:
+        print(run(args))
+        return 0
+    except Fault as f:
+        print(f"FAULT {f}")
+        return 1
+    except (Impossible, OSError) as err:
+        print(f"could not check: {err}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

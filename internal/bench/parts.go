@@ -1,0 +1,290 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ledgerd/ledgerd/internal/audit"
+	"github.com/ledgerd/ledgerd/internal/datadir"
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/ledger"
+	"github.com/ledgerd/ledgerd/internal/projection"
+	"github.com/ledgerd/ledgerd/internal/replay"
+	"github.com/ledgerd/ledgerd/internal/store"
+	"github.com/ledgerd/ledgerd/internal/wire"
+)
+
+// inProcess measures the judgement itself, without log or network.
+func (b *bench) inProcess() error {
+	b.say("decisions alone, in process")
+	s, err := threeLevels()
+	if err != nil {
+		return err
+	}
+	requests := []struct{ key, operation, body string }{
+		{"decision", "memory.read", `{"namespace":"notes","key":"seen"}`},
+		{"decision", "memory.write", `{"owner_agent_id":"low","namespace":"notes","key":"own","value":"x"}`},
+		{"decision", "action.authorize", `{"action":"bench.act","arguments":{"path":"a"}}`},
+		{"sop", "sop.validate", "{" + procedure("bench.act") + "}"},
+	}
+	var slowest, allocations float64
+	var each []string
+	for _, r := range requests {
+		decoded, code := wire.Decode(wire.Propose, r.operation, []byte(r.body))
+		if code != "" {
+			return fmt.Errorf("%s: %s", r.operation, code)
+		}
+		p := &ledger.Proposal{Lane: wire.Propose, Subject: "low", Operation: r.operation, Request: decoded}
+		if o := ledger.Decide(s, p); !o.Decision.Allowed {
+			return fmt.Errorf("%s alone is denied: %s", r.operation, o.Decision.Reason)
+		}
+		ns, allocs := b.timed(func() { ledger.Decide(s, p) })
+		if r.key == "sop" {
+			b.report.set("sop", true, fmt.Sprintf("%.1f µs each, %.0f allocations; the request is decoded", ns/1e3, allocs), 1e9/ns)
+			continue
+		}
+		slowest, allocations = max(slowest, ns), max(allocations, allocs)
+		each = append(each, fmt.Sprintf("%s %.0f ns, %.0f allocations", r.operation, ns, allocs))
+	}
+	b.report.set("decision", true, strings.Join(each, "; ")+"; the slowest counts", slowest)
+	if row := &b.report.Rows[b.report.at["decision"]]; allocations > 0 {
+		*row.Met = false
+	}
+	return nil
+}
+
+// timed returns how long one call of f takes, in nanoseconds, and how often it
+// allocates.
+func (b *bench) timed(f func()) (ns, allocs float64) {
+	var before, after runtime.MemStats
+	for n := 100; ; n *= 4 {
+		runtime.ReadMemStats(&before)
+		start := time.Now()
+		for range n {
+			f()
+		}
+		took := time.Since(start)
+		runtime.ReadMemStats(&after)
+		if took > min(b.Duration, 500*time.Millisecond) {
+			return float64(took.Nanoseconds()) / float64(n), float64(after.Mallocs-before.Mallocs) / float64(n)
+		}
+	}
+}
+
+// threeLevels is a state with three agents one below the other, and a record of
+// the topmost that the lowest can see.
+func threeLevels() (*projection.State, error) {
+	const origin = "bench.example/1"
+	policy := []byte(benchPolicy)
+	register := func(id, parent string) *events.AgentRegistered {
+		return &events.AgentRegistered{AgentID: id, ParentID: parent, PublicKey: id, Capabilities: []string{"bench.act", "memory.read", "memory.write"}}
+	}
+	s := projection.New()
+	for i, step := range []struct {
+		body events.Body
+		open []byte
+	}{
+		{&events.LedgerCreated{Format: events.Format, Origin: origin, Ledger: "main", AdminID: ledger.AdminID, AdminPublicKey: "admin"}, nil},
+		{&events.LedgerOpened{Rules: ledger.Rules, Build: "bench"}, nil},
+		{&events.PolicyActivated{Version: "bench-1", Digest: sha256.Sum256(policy)}, policy},
+		{register("top", ""), nil},
+		{register("middle", "top"), nil},
+		{register("low", "middle"), nil},
+		{&events.MemoryWritten{Record: events.Record{Owner: "top", Namespace: "notes", Key: "seen", Visibility: "descendants", Class: "preference", Revision: 1}}, nil},
+	} {
+		if err := s.Apply(&events.Event{Seq: uint64(i + 1), Time: 1, Agent: events.System, Body: step.body}, step.open); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// atRest measures what is done with a log that nobody writes: verifying,
+// judging again, keeping.
+func (b *bench) atRest(n *node) error {
+	l, err := ledger.Open(ledger.Options{Dir: n.dir, Build: b.Build}) // leaves nothing in the write-ahead log
+	if err == nil {
+		done, cancel := context.WithCancel(b.ctx)
+		cancel()
+		err = l.Run(done)
+	}
+	if err != nil {
+		return err
+	}
+	d, err := datadir.Open(n.dir)
+	if err != nil {
+		return err
+	}
+	err = b.verify(d)
+	if err == nil {
+		err = b.replay(n.dir, d.Store)
+	}
+	return errors.Join(err, d.Close())
+}
+
+// verify compares verification with the least it takes: hashing the same bytes.
+func (b *bench) verify(d *datadir.Dir) error {
+	var log [][]byte
+	bytesOf := 0
+	err := d.Store.Events(1, d.Store.Durable(), func(_ uint64, event []byte) error {
+		if bytesOf += len(event); bytesOf <= sampleMax {
+			log = append(log, bytes.Clone(event))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	size := float64(d.Store.Durable())
+	var rates, ratios []float64
+	for run := range b.Runs {
+		b.say("verify: %d of %d", run+1, b.Runs)
+		start := time.Now()
+		report, err := audit.VerifyLog(d.Source(), audit.Options{})
+		if err != nil {
+			return err
+		}
+		if report.Exit != audit.ExitPass {
+			return fmt.Errorf("the log does not verify: %+v", report)
+		}
+		rate := size / time.Since(start).Seconds()
+		bare := chainHash(log)
+		rates, ratios = append(rates, bare), append(ratios, rate/bare)
+	}
+	b.report.set("verify", true, fmt.Sprintf("%s events of %.0f bytes; bare hash %s/s", count(size), float64(bytesOf)/size, count(median(rates))), ratios...)
+	return b.disk(filepath.Join(b.dir, "feed", "db"), bytesOf)
+}
+
+const sampleMax = 256 << 20 // bytes of events hashed for comparison
+
+// chainHash returns how many events a second the links take, and nothing else.
+func chainHash(log [][]byte) float64 {
+	var leaf [sha256.Size]byte
+	buf := make([]byte, 1, 1+events.EventBytesMax)
+	start := time.Now()
+	for _, event := range log {
+		leaf = sha256.Sum256(append(buf[:1], event...))
+	}
+	runtime.KeepAlive(leaf)
+	return float64(len(log)) / time.Since(start).Seconds()
+}
+
+func (b *bench) replay(dir string, st *store.Store) error {
+	b.say("judging every decision again")
+	src, err := replay.Stored(dir, st)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	r := replay.Run(src)
+	took := time.Since(start)
+	if r.Err != nil || r.Found > 0 || r.Unjudged() > 0 {
+		return fmt.Errorf("the log does not judge again as it is: %+v", r)
+	}
+	b.report.set("replay", true, fmt.Sprintf("%s events, %s decisions, in %.1f s", count(float64(r.Events)), count(float64(r.Decisions)), took.Seconds()),
+		float64(r.Events)/took.Seconds())
+	return nil
+}
+
+// disk compares what lies on disk with the events' own bytes.
+func (b *bench) disk(dir string, eventBytes int) error {
+	stored := int64(0)
+	err := filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil {
+			stored += info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	b.report.set("disk", true, fmt.Sprintf("%.0f MB ÷ %.0f MB; with payloads, tree and indexes, after a clean close; no compaction is forced", float64(stored)/1e6, float64(eventBytes)/1e6),
+		float64(stored)/float64(eventBytes))
+	return nil
+}
+
+// syncP50 is how long it takes to append 4 KiB to a file and have it on disk.
+func syncP50(dir string, quick bool) (time.Duration, error) {
+	f, err := os.Create(filepath.Join(dir, "sync"))
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	took := make([]time.Duration, 300)
+	if quick {
+		took = took[:30]
+	}
+	page := make([]byte, 4096)
+	for i := range took {
+		start := time.Now()
+		if _, err := f.Write(page); err != nil {
+			return 0, err
+		}
+		if err := syncData(f); err != nil {
+			return 0, err
+		}
+		took[i] = time.Since(start)
+	}
+	slices.Sort(took)
+	return took[len(took)/2], nil
+}
+
+// residentMiB is the memory that the process holds; where the system does not
+// say, what the runtime has taken of it.
+func residentMiB() float64 {
+	if b, err := os.ReadFile("/proc/self/statm"); err == nil {
+		if fields := strings.Fields(string(b)); len(fields) > 1 {
+			if pages, err := strconv.Atoi(fields[1]); err == nil {
+				return float64(pages) * float64(os.Getpagesize()) / (1 << 20)
+			}
+		}
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.Sys) / (1 << 20)
+}
+
+func cpuName() string {
+	b, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(b)) {
+		if name, ok := strings.CutPrefix(line, "model name"); ok {
+			return strings.TrimSpace(strings.TrimLeft(name, "\t :"))
+		}
+	}
+	return runtime.GOARCH
+}
+
+// startProfile begins a CPU profile in file, if one is named, and returns what
+// ends it.
+func startProfile(file string) (stop func() error, err error) {
+	if file == "" {
+		return func() error { return nil }, nil
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return f.Close()
+	}, nil
+}
