@@ -161,8 +161,10 @@ func VerifyExport(fsys fs.FS, opts Options) (*Report, error) {
 	if x.signed == nil && !errors.Is(headErr, errMissing) {
 		v.fault(Fault{Check: "checkpoint", Where: checkpointFile, Expected: "a signed checkpoint", Found: headErr.Error()})
 	}
-	if x.size == 0 { // no checkpoint says how much there is: take what is found
-		x.size = x.found()
+	claimed := x.size
+	x.measure()
+	if claimed > 0 && x.size > claimed {
+		v.fault(Fault{Check: "checkpoint", Seq: claimed + 1, To: x.size, Expected: fmt.Sprintf("%d events, as the checkpoint says", claimed), Found: fmt.Sprintf("%d", x.size)})
 	}
 	v.total, v.nodes = x.size, x.node
 	payloads := map[uint64]bool{}
@@ -213,32 +215,55 @@ const bundlesMissingMax = 256
 // goesOn reports whether a bundle not far behind the missing bundle n exists.
 func (x *export) goesOn(n uint64) bool {
 	for next := n + 1; next <= n+bundlesMissingMax; next++ {
-		width := widthAt(x.size, 0, next)
-		if width == 0 {
-			return false
-		}
-		if _, err := fs.Stat(x.fsys, bundlePath(next, width)); err == nil {
+		if x.has(next) {
 			return true
 		}
 	}
 	return false
 }
 
-// found is how many entries the bundles hold, for a directory without a
-// checkpoint: bundle after bundle up to the first that is not full.
-func (x *export) found() uint64 {
-	for n := uint64(0); ; n++ {
-		x.size = (n + 1) * tileWidth
-		if _, err := fs.Stat(x.fsys, bundlePath(n, tileWidth)); err == nil {
-			continue
-		}
-		for width := tileWidth - 1; width > 0; width-- {
-			if _, err := fs.Stat(x.fsys, bundlePath(n, width)); err == nil {
-				return n*tileWidth + uint64(width)
-			}
-		}
-		return n * tileWidth
+// measure settles how many events to read: as many as the checkpoint says, if
+// the bundles reach so far; else as many as there are.
+func (x *export) measure() {
+	claimed := x.size
+	if claimed > 0 && x.has((claimed-1)/tileWidth) {
+		return
 	}
+	x.size = x.found()
+	if x.size == 0 && claimed > 0 {
+		if x.size = claimed; !x.goesOn(0) {
+			x.size = 0
+		}
+	}
+}
+
+// has reports whether bundle n exists.
+func (x *export) has(n uint64) bool {
+	width := widthAt(x.size, 0, n)
+	if width == 0 {
+		return false
+	}
+	_, err := fs.Stat(x.fsys, bundlePath(n, width))
+	return err == nil
+}
+
+// found is how many entries the bundles hold: bundle after bundle up to the
+// first that is not full.
+func (x *export) found() uint64 {
+	exists := func(n uint64, width int) bool {
+		_, err := fs.Stat(x.fsys, bundlePath(n, width))
+		return err == nil
+	}
+	n := uint64(0)
+	for exists(n, tileWidth) {
+		n++
+	}
+	for width := tileWidth - 1; width > 0; width-- {
+		if exists(n, width) {
+			return n*tileWidth + uint64(width)
+		}
+	}
+	return n * tileWidth
 }
 
 // strangers finds files that are no part of an export of this size: what is

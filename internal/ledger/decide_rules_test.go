@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -65,13 +64,9 @@ var unused = []reason.Code{
 }
 
 func TestEveryReasonHasAScenario(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join("testdata", "decide", "*.txt"))
-	if err != nil || len(files) == 0 {
-		t.Fatal("no tables", err)
-	}
 	seen := map[reason.Code]int{}
-	for _, file := range files {
-		for code, n := range runTable(t, strings.TrimSuffix(filepath.Base(file), ".txt")) {
+	for _, name := range allTables(t) {
+		for code, n := range runTable(t, name).seen {
 			seen[code] += n
 		}
 	}
@@ -83,7 +78,7 @@ func TestEveryReasonHasAScenario(t *testing.T) {
 }
 
 // newLab is the worked case as a log.
-func newLab(t *testing.T) *tinyLog {
+func newLab(t testing.TB) *tinyLog {
 	t.Helper()
 	tab := &table{t: t}
 	tab.begin(true, readLab(t))
@@ -208,6 +203,76 @@ func TestR41_FirstFailingCheckDecides(t *testing.T) {
 				t.Fatalf("%07b writes %v: %s\ngot %+v, want %s", fails, writes, request, o.Steps[1], want)
 			}
 		}
+	}
+	l.verify()
+}
+
+// R8: every decision names subject, operation, resource, reason and policy; what
+// was no request names no resource.
+func TestR8_EveryDecisionNamesItself(t *testing.T) {
+	l := newLab(t)
+	record := object{"owner_agent_id": "researcher", "namespace": "notes", "key": "a", "value": 1}
+	for _, c := range []struct {
+		lane                 wire.Lane
+		who, operation       string
+		request              any
+		resource, operation2 string
+	}{
+		{wire.Propose, "researcher", "memory.write", record, "researcher:notes.a", ""},
+		{wire.Propose, "formatter", "memory.write", record, "researcher:notes.a", ""},
+		{wire.Propose, "researcher", "memory.read", object{"namespace": "notes", "key": "a"}, "notes.a", ""},
+		{wire.Propose, "researcher", "memory.read", object{"namespace": "notes", "key": "b", "owner_agent_id": "formatter"}, "formatter:notes.b", ""},
+		{wire.Propose, "researcher", "action.authorize", object{"action": "external.upload"}, "external.upload", ""},
+		{wire.Propose, "researcher", "sop.validate", object{"sop": object{"sop_id": "s", "version": 1, "steps": []any{}}}, "s", ""},
+		{wire.Propose, "researcher", "agent.register", object{"agent_id": "kid", "capabilities": []string{}, "public_key": publicKey("kid")}, "kid", ""},
+		{wire.Propose, "nobody", "memory.read", object{"namespace": "notes", "key": "a"}, "notes.a", ""},
+		{wire.Propose, "researcher", "memory.read", "no JSON", "", ""},
+		{wire.Propose, "researcher", "memory.invent", object{}, "", events.Unsupported},
+		{wire.Control, "clerk", "agent.revoke", object{"agent_id": "kid"}, "kid", ""},
+		{wire.Control, AdminID, "principal.revoke", object{"id": "clerk"}, "clerk", ""},
+	} {
+		text, ok := c.request.(string)
+		if !ok {
+			text = toJSON(c.request)
+		}
+		l.ask(c.lane, c.who, c.operation, text)
+		var d *events.Decision // as it stands in the log
+		for seq := l.state.Seq; d == nil; seq-- {
+			if e, err := events.Parse(l.events[seq-1]); err != nil {
+				t.Fatal(err)
+			} else if found, ok := e.Body.(*events.Decision); ok {
+				d = found
+			}
+		}
+		policy := l.state.Policy
+		if d.Subject != c.who || d.Operation != cmpOr(c.operation2, c.operation) || d.Resource != c.resource ||
+			d.Reason == "" || d.PolicyVersion != "lab-1" || d.PolicyDigest != policy.Digest {
+			t.Errorf("%s %s: %+v", c.who, c.operation, d)
+		}
+	}
+	l.verify()
+}
+
+// R20: a record stands under its owner, namespace and key, private and of class
+// preference unless someone says otherwise, changed by its owner only.
+func TestR20_WhatARecordIs(t *testing.T) {
+	l := newLab(t)
+	for _, owner := range []string{"report_manager", "researcher"} {
+		l.mustAsk(reason.OwnerWrite, wire.Propose, owner, "memory.write",
+			object{"owner_agent_id": owner, "namespace": "a.b", "key": "c", "value": owner})
+	}
+	l.mustAsk(reason.OwnerWrite, wire.Propose, "researcher", "memory.write",
+		object{"owner_agent_id": "researcher", "namespace": "a", "key": "b", "value": 1, "visibility": "children"})
+	for _, c := range []struct{ owner, namespace, key, visibility string }{
+		{"report_manager", "a.b", "c", "private"}, {"researcher", "a.b", "c", "private"}, {"researcher", "a", "b", "children"},
+	} {
+		r := l.state.Live(c.owner, c.namespace, c.key)
+		if r == nil || r.Visibility != c.visibility || r.Class != "preference" || r.Revision != 1 || r.Decision == 0 || r.Written != r.Decision+1 {
+			t.Errorf("%v: %+v", c, r)
+		}
+	}
+	if l.state.Live("researcher", "a.b", "b") != nil || l.state.Live("formatter", "a.b", "c") != nil {
+		t.Error("a record nobody wrote")
 	}
 	l.verify()
 }

@@ -37,15 +37,36 @@ import (
 var rewrite = flag.Bool("rewrite", false, "rewrite details and effects in testdata/decide")
 
 type table struct {
-	t    *testing.T
+	t    testing.TB
 	file string
 	log  *tinyLog
 	docs map[string]string
 	seen map[reason.Code]int // reasons of decisions, steps included, and as told
+	sent []sent
 }
 
-// runTable runs testdata/decide/NAME.txt and returns how often each reason came.
-func runTable(t *testing.T, name string) map[reason.Code]int {
+// sent is a request of a table, as the seed of a fuzz test.
+type sent struct {
+	lane           wire.Lane
+	who, operation string
+	body           string
+}
+
+// allTables names every table.
+func allTables(t testing.TB) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("testdata", "decide", "*.txt"))
+	if err != nil || len(files) == 0 {
+		t.Fatal("no tables: ", err)
+	}
+	for _, file := range files {
+		names = append(names, strings.TrimSuffix(filepath.Base(file), ".txt"))
+	}
+	return names
+}
+
+// runTable runs testdata/decide/NAME.txt.
+func runTable(t testing.TB, name string) *table {
 	t.Helper()
 	tab := &table{t: t, file: filepath.Join("testdata", "decide", name+".txt"), docs: map[string]string{}, seen: map[reason.Code]int{}}
 	lab := readLab(t)
@@ -73,10 +94,10 @@ func runTable(t *testing.T, name string) map[reason.Code]int {
 			t.Fatal(err)
 		}
 	}
-	return tab.seen
+	return tab
 }
 
-func readLab(t *testing.T) string {
+func readLab(t testing.TB) string {
 	t.Helper()
 	lab, err := os.ReadFile(filepath.Join("testdata", "decide", "lab.yaml"))
 	if err != nil {
@@ -119,7 +140,9 @@ func (tab *table) line(number int, line string) string {
 	if code, refused := strings.CutPrefix(request, "!"); refused {
 		o = tab.log.submit(&Proposal{Lane: lane, Subject: who, Operation: wire.Known(lane, operation), Refused: reason.Code(code)})
 	} else {
-		o = tab.log.ask(lane, who, operation, withFiller(withKeys(tab.shorthand(operation, request))))
+		body := withFiller(withKeys(tab.shorthand(operation, request)))
+		tab.sent = append(tab.sent, sent{lane, who, operation, body})
+		o = tab.log.ask(lane, who, operation, body)
 	}
 	got := tab.render(o)
 	wantReason, _, _ := strings.Cut(want, " ")

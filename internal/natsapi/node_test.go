@@ -58,6 +58,14 @@ func (s *syncBuffer) String() string {
 // openFront makes a ledger, serves it, and applies the worked case.
 func openFront(t testing.TB, change ...func(*natsapi.Config)) *front {
 	t.Helper()
+	f := openFrontWithout(t, change...)
+	f.family()
+	return f
+}
+
+// openFrontWithout applies nothing.
+func openFrontWithout(t testing.TB, change ...func(*natsapi.Config)) *front {
+	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
 	if err := ledger.Init(dir, ledger.InitOptions{}); err != nil {
 		t.Fatal(err)
@@ -80,7 +88,6 @@ func openFront(t testing.TB, change ...func(*natsapi.Config)) *front {
 	}
 	f.start()
 	t.Cleanup(f.close)
-	f.family()
 	return f
 }
 
