@@ -60,6 +60,7 @@ type Refusal struct {
 	Raw    []byte // the answer's bytes
 }
 
+// Error implements error.
 func (r *Refusal) Error() string {
 	return fmt.Sprintf("query %s: %s (%s)", r.Query, r.Reason.Text(), r.Reason)
 }

@@ -381,7 +381,7 @@ func TestEqualOperationIDsNeverCross(t *testing.T) {
 			OperationID: operationID(t, m.Data)}, Record: &wire.Record{Value: []byte(`"` + s.ID + `"`)}}
 		return r.Encode()
 	})
-	const each, workers = 10_000, 8
+	const each, workers = 5_000, 8
 	var wg sync.WaitGroup
 	ctx := deadline(t)
 	for _, id := range []string{"alice", "bob"} {

@@ -3,15 +3,18 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
 	"unicode"
 
+	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 	"pgregory.net/rapid"
 
@@ -55,6 +58,50 @@ func TestCleanTextIsHarmlessAndUnambiguous(t *testing.T) {
 			t.Errorf("%q is shown as %s, want %s", s, got, want)
 		}
 	}
+}
+
+// JSON and YAML say exactly what the ledger said, harmlessly.
+func TestFormatsAreHarmlessAndSayTheSame(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		texts := rapid.MapOf(rapid.String(), rapid.SliceOf(rapid.String())).Draw(t, "value")
+		raw, err := json.Marshal(map[string]any{"a": texts, "n": json.Number("1.50"), "none": nil, "yes": true, "empty": map[string]int{}, "list": []int{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var plain []byte // with nothing escaped that need not be
+		if v, err := events.ParseJSON(raw); err == nil {
+			plain = v.AppendCanonical(nil)
+		} else {
+			plain = raw
+		}
+		y, err := yamlOf(plain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := safeJSON(plain)
+		for name, b := range map[string][]byte{"json": j, "yaml": y} {
+			for _, r := range string(b) {
+				if !unicode.IsPrint(r) && r != '\n' {
+					t.Fatalf("%s holds %U: %q", name, r, b)
+				}
+			}
+		}
+		var want, fromJSON, fromYAML any
+		if err := errors.Join(json.Unmarshal(plain, &want), json.Unmarshal(j, &fromJSON), yaml.Unmarshal(y, &fromYAML)); err != nil {
+			t.Fatalf("%v\n%s", err, y)
+		}
+		again, err := json.Marshal(fromYAML)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var normal any
+		if err := json.Unmarshal(again, &normal); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(want, fromJSON) || !reflect.DeepEqual(want, normal) {
+			t.Fatalf("%s\njson %s\nyaml\n%s", plain, j, y)
+		}
+	})
 }
 
 func TestEveryCommandHasHelpWithAnExample(t *testing.T) {

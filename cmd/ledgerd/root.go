@@ -29,7 +29,7 @@ type app struct {
 
 // laterCommands come with later releases; naming them is no typing mistake.
 var laterCommands = []string{
-	"action", "approve", "backup", "bench", "deny", "diff", "doctor", "grant", "key", "mcp",
+	"action", "approve", "backup", "deny", "diff", "doctor", "grant", "key", "mcp",
 	"payload", "policy", "proof", "resource", "restore", "run", "watch", "witness",
 }
 

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/goccy/go-yaml"
-
 	"github.com/ledgerd/ledgerd/client"
 )
 
@@ -53,22 +51,18 @@ func denial(code client.Reason) error {
 func (a *app) show(raw []byte, table func()) error {
 	switch a.output {
 	case "json", "jsonl":
-		_, err := fmt.Fprintf(a.stdout, "%s\n", raw)
+		_, err := fmt.Fprintf(a.stdout, "%s\n", safeJSON(raw))
 		return err
 	case "yaml":
-		return a.showYAML(raw)
+		b, err := yamlOf(raw)
+		if err != nil {
+			return err
+		}
+		_, err = a.stdout.Write(b)
+		return err
 	}
 	table()
 	return nil
-}
-
-func (a *app) showYAML(raw []byte) error {
-	b, err := yaml.JSONToYAML(raw)
-	if err != nil {
-		return fmt.Errorf("show as YAML: %w", err)
-	}
-	_, err = a.stdout.Write(b)
-	return err
 }
 
 func (a *app) replyTable(r *client.Reply) {

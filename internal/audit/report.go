@@ -255,6 +255,8 @@ func (v *Verifier) treeCheck() Check {
 func (v *Verifier) checkpointCheck(key note.Verifier, keyErr error) Check {
 	const name = "checkpoint"
 	switch {
+	case v.signed == nil && v.failed[name]: // there is one, and it cannot be read
+		return v.check(name, "")
 	case v.signed == nil:
 		return Check{Name: name, Status: Impossible, Open: "there is no signed checkpoint: nobody answers for this log"}
 	case keyErr != nil:

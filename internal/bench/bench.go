@@ -278,7 +278,7 @@ func (b *bench) operationIDs(key string, n *node) error {
 	if err != nil {
 		return err
 	}
-	b.report.set(key, true, perSecond(ms, bs, "those without an id")+"; the ids seen are all in memory",
+	b.report.set(key, true, perSecond(ms, bs, "those without an id")+"; every id is kept in memory",
 		each(ms, bs, func(m, e result) float64 { return m.rate / e.rate })...)
 	return nil
 }
@@ -302,11 +302,13 @@ func (b *bench) depths(n *node) error {
 
 // perSecond says what was divided.
 func perSecond(ms, bs []result, base string) string {
-	return fmt.Sprintf("%s/s ÷ %s/s of %s; p50 %.2f ms, p99 %.2f ms",
+	return fmt.Sprintf("%s/s ÷ %s/s of %s; p50 %.2f ms, p99 %.2f ms; CPU %.1f ÷ %.1f µs",
 		count(median(each(ms, bs, func(m, _ result) float64 { return m.rate }))),
 		count(median(each(ms, bs, func(_, e result) float64 { return e.rate }))), base,
 		median(each(ms, bs, func(m, _ result) float64 { return millis(m.p50) })),
-		median(each(ms, bs, func(m, _ result) float64 { return millis(m.p99) })))
+		median(each(ms, bs, func(m, _ result) float64 { return millis(m.p99) })),
+		median(each(ms, bs, func(m, _ result) float64 { return 1000 * millis(m.cpu) })),
+		median(each(ms, bs, func(_, e result) float64 { return 1000 * millis(e.cpu) })))
 }
 
 func each(ms, bs []result, f func(m, base result) float64) []float64 {

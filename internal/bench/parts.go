@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/ledgerd/ledgerd/internal/audit"
@@ -66,21 +67,30 @@ func (b *bench) inProcess() error {
 }
 
 // timed returns how long one call of f takes, in nanoseconds, and how often it
-// allocates.
+// allocates. It is the median over short batches, most of which fit between two
+// turns of whatever else the machine does.
 func (b *bench) timed(f func()) (ns, allocs float64) {
-	var before, after runtime.MemStats
-	for n := 100; ; n *= 4 {
-		runtime.ReadMemStats(&before)
+	const batch = time.Millisecond
+	n := 1
+	for took := time.Duration(0); took < batch; n *= 2 {
 		start := time.Now()
 		for range n {
 			f()
 		}
-		took := time.Since(start)
-		runtime.ReadMemStats(&after)
-		if took > min(b.Duration, 500*time.Millisecond) {
-			return float64(took.Nanoseconds()) / float64(n), float64(after.Mallocs-before.Mallocs) / float64(n)
-		}
+		took = time.Since(start)
 	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var each []float64
+	for end := time.Now().Add(min(b.Duration, 500*time.Millisecond)); time.Now().Before(end) || len(each) < 10; {
+		start := time.Now()
+		for range n {
+			f()
+		}
+		each = append(each, float64(time.Since(start).Nanoseconds())/float64(n))
+	}
+	runtime.ReadMemStats(&after)
+	return median(each), float64(after.Mallocs-before.Mallocs) / float64(n*len(each))
 }
 
 // threeLevels is a state with three agents one below the other, and a record of
@@ -243,6 +253,15 @@ func syncP50(dir string, quick bool) (time.Duration, error) {
 	}
 	slices.Sort(took)
 	return took[len(took)/2], nil
+}
+
+// cpuTime is what the process has used so far.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // residentMiB is the memory that the process holds; where the system does not

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/ledgerd/ledgerd/internal/projection"
@@ -30,8 +31,7 @@ func FuzzDecide(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := *lab
-		l.t, l.state = t, state
+		l := &tinyLog{t: t, state: state, events: slices.Clip(lab.events), open: map[uint64][]byte{}, request: map[uint64][]byte{}}
 		lane := wire.Propose
 		if control {
 			lane = wire.Control

@@ -1,6 +1,8 @@
 package ledger_test
 
 import (
+	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
@@ -20,6 +23,13 @@ import (
 	"github.com/ledgerd/ledgerd/internal/replay/replaytest"
 	"github.com/ledgerd/ledgerd/internal/wire"
 )
+
+// ended is a context for a ledger that is to stop at once.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -212,4 +222,13 @@ func unmarshal(t testing.TB, text string) map[string]any {
 	var m map[string]any
 	must(t, json.Unmarshal([]byte(text), &m))
 	return m
+}
+
+// overwritePayload exchanges a payload record behind the ledger's back.
+func overwritePayload(t testing.TB, o ledger.Options, seq uint64, record []byte) {
+	t.Helper()
+	db, err := pebble.Open(filepath.Join(o.Dir, "db"), &pebble.Options{FormatMajorVersion: pebble.FormatNewest})
+	must(t, err)
+	must(t, db.Set(binary.BigEndian.AppendUint64([]byte{'p'}, seq), record, pebble.Sync))
+	must(t, db.Close())
 }

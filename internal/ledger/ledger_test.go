@@ -316,8 +316,9 @@ func TestR26_OfManyFirstWritesOneWins(t *testing.T) {
 
 // Whatever was accepted is answered, once, and the log is closed at its anchor.
 func TestStopAnswersWhatWasAccepted(t *testing.T) {
-	for round := range 10 {
+	for round := range 5 {
 		o := newDir(t)
+		o.QueueMax = 128
 		s := start(t, o)
 		var accepted, answered, decided atomic.Int64
 		var wg sync.WaitGroup
@@ -389,7 +390,7 @@ func anchored(t testing.TB, o ledger.Options) store.Checkpoint {
 // Jobs of every kind submitted while the ledger stops: each that was accepted
 // is answered once.
 func TestStopRacingWithEverything(t *testing.T) {
-	for range 30 {
+	for range 12 {
 		o := newDir(t)
 		s := replaytest.Start(t, o)
 		var accepted, answered atomic.Int64

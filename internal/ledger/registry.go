@@ -7,7 +7,7 @@ import (
 	"github.com/ledgerd/ledgerd/internal/projection"
 )
 
-// Identity is who a public key belongs to.
+// Identity is who a public key belongs to, or belonged to.
 type Identity struct {
 	ID        string
 	Role      string // agent, or a principal's role
@@ -15,27 +15,30 @@ type Identity struct {
 	Actions   []string
 	Groups    []string
 	Root      string
+	Revoked   bool // its holder is revoked, or has another key now: it opens nothing
 }
 
-// registry answers whose a key is, for connections: only what is durable, and
-// nobody who is revoked. Safe for concurrent use.
+// registry answers whose a key is, for connections. It knows only what is
+// durable, and keeps dead keys, so that their use is put to a name. Safe for
+// concurrent use.
 type registry struct {
 	mu    sync.RWMutex
 	byKey map[string]Identity
-	keyOf map[string]string
+	keyOf map[string]string // id → its key, the last one
 }
 
 func newRegistry(s *projection.State) *registry {
 	r := &registry{byKey: map[string]Identity{}, keyOf: map[string]string{}}
+	s.Keys(func(key, id string) {
+		r.byKey[key] = Identity{ID: id, PublicKey: key, Revoked: true}
+	})
 	for _, id := range s.AgentIDs() {
-		if a := s.Agent(id); !a.Revoked {
-			r.put(Identity{ID: id, Role: "agent", PublicKey: a.PublicKey})
-		}
+		a := s.Agent(id)
+		r.put(Identity{ID: id, Role: "agent", PublicKey: a.PublicKey, Revoked: a.Revoked})
 	}
 	for _, id := range s.PrincipalIDs() {
-		if p := s.Principal(id); !p.Revoked {
-			r.put(Identity{ID: id, Role: p.Role, PublicKey: p.PublicKey, Actions: p.Actions, Groups: p.Groups, Root: p.Root})
-		}
+		p := s.Principal(id)
+		r.put(Identity{ID: id, Role: p.Role, PublicKey: p.PublicKey, Actions: p.Actions, Groups: p.Groups, Root: p.Root, Revoked: p.Revoked})
 	}
 	return r
 }
@@ -43,6 +46,15 @@ func newRegistry(s *projection.State) *registry {
 func (r *registry) put(i Identity) {
 	r.byKey[i.PublicKey] = i
 	r.keyOf[i.ID] = i.PublicKey
+}
+
+// revoke ends the key that id has and returns who it was.
+func (r *registry) revoke(id string) Identity {
+	i := r.byKey[r.keyOf[id]]
+	dead := i
+	dead.Revoked = true
+	r.put(dead)
+	return i
 }
 
 // apply follows one durable event and returns whose connections it ends.
@@ -60,23 +72,22 @@ func (r *registry) apply(b events.Body) (cut string) {
 	case *events.PrincipalRegistered:
 		r.put(Identity{ID: b.ID, Role: b.Role, PublicKey: b.PublicKey, Actions: b.Actions, Groups: b.Groups, Root: b.Root})
 	case *events.AgentRevoked:
-		delete(r.byKey, r.keyOf[b.AgentID])
-		return b.AgentID
+		cut = b.AgentID
+		r.revoke(cut)
 	case *events.PrincipalRevoked:
-		delete(r.byKey, r.keyOf[b.ID])
-		return b.ID
+		cut = b.ID
+		r.revoke(cut)
 	case *events.PrincipalRekeyed:
-		i := r.byKey[r.keyOf[b.ID]]
-		delete(r.byKey, i.PublicKey)
+		cut = b.ID
+		i := r.revoke(cut)
 		i.PublicKey = b.PublicKey
 		r.put(i)
-		return b.ID
 	}
-	return ""
+	return cut
 }
 
-// Lookup returns whose a public key is. Safe for concurrent use; what it
-// knows is durable.
+// Lookup returns whose a public key is or was. Safe for concurrent use; what
+// it knows is durable.
 func (l *Ledger) Lookup(publicKey string) (Identity, bool) {
 	l.registry.mu.RLock()
 	defer l.registry.mu.RUnlock()

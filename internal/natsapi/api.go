@@ -91,10 +91,15 @@ const (
 
 // parse takes the message's subject apart. Where it does not parse, or names
 // another ledger, the request is answered malformed_request and only counted.
+// A query's subject proves its sender only with a reply under the sender's own
+// inbox: in FEED the stream's server delivers where a consumer tells it to.
 func (a *api) parse(m request, lane wire.Lane) (wire.Subject, replyKind, bool) {
 	s, ok := wire.ParseSubject(m.Subject())
 	if !ok || s.Ledger != a.name || s.Lane != lane {
 		id := senderOf(m.Subject())
+		if lane == wire.Query && a.replyOf(m, id) != ownReply {
+			return s, noReply, false
+		}
 		a.refuse(m, id, a.replyOf(m, id), reason.MalformedRequest)
 		return s, noReply, false
 	}

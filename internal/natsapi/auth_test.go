@@ -505,6 +505,16 @@ func TestStartProbesStrangers(t *testing.T) {
 	}
 }
 
+// Only the probes themselves go unrecorded: who is given their port later counts.
+func TestR76_ProbesAreForgotten(t *testing.T) {
+	b := startBench(t)
+	b.door.mu.Lock()
+	defer b.door.mu.Unlock()
+	if len(b.door.probes) > 0 {
+		t.Errorf("still takes %v for probes", b.door.probes)
+	}
+}
+
 // One listener, and no other way in.
 func TestR92_OneListener(t *testing.T) {
 	b := startBench(t)

@@ -88,7 +88,7 @@ func Start(l *ledger.Ledger, c Config) (*Node, error) {
 		Ledger: l.Name(), StoreDir: c.StoreDir, Listen: c.Listen, TLS: c.TLS, Log: c.Log,
 		Lookup: func(key string) (Identity, bool) {
 			i, ok := l.Lookup(key)
-			return Identity{ID: i.ID, Role: i.Role, Actions: i.Actions, Groups: i.Groups, Root: i.Root}, ok
+			return Identity{ID: i.ID, Role: i.Role, Actions: i.Actions, Groups: i.Groups, Root: i.Root, Revoked: i.Revoked}, ok
 		},
 		OnDenied: func(d Denied) { n.denied.Add(d.ID, d.Code, time.Now()) },
 	})
@@ -293,6 +293,19 @@ func (n *Node) Failed() <-chan error { return n.failed }
 
 // URL is where clients connect.
 func (n *Node) URL() string { return n.server.URL() }
+
+// Health says what keeps the node from full service; empty when nothing does.
+func (n *Node) Health() []string {
+	faults := n.ledger.Health()
+	status := n.Feed()
+	if status.Halted != nil {
+		faults = append(faults, "the feed has halted: "+status.Halted.Error())
+	}
+	if status.Fault != nil {
+		faults = append(faults, "the feed waits: "+status.Fault.Error())
+	}
+	return faults
+}
 
 // Feed is where the stream stands; the zero status without a feed.
 func (n *Node) Feed() FeedStatus {

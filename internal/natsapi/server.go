@@ -273,6 +273,7 @@ func (s *Server) start(o ServerOptions) error {
 	if err != nil {
 		return fmt.Errorf("key of a stranger: %w", err)
 	}
+	defer s.door.forgetProbes()
 	if err := s.probe(o.TLS != nil, "no key"); err != nil {
 		return err
 	}
@@ -321,6 +322,13 @@ func (p probeDialer) Dial(network, address string) (net.Conn, error) {
 	p.door.probes[c.LocalAddr().String()] = true
 	p.door.mu.Unlock()
 	return c, nil
+}
+
+// forgetProbes makes the probes' addresses those of others again.
+func (d *door) forgetProbes() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.probes)
 }
 
 // URL is where clients connect; empty without a listener.

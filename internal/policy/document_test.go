@@ -77,6 +77,9 @@ func TestR60_UnreadableDocumentsAreRefused(t *testing.T) {
 		{"tab as indentation", "kind: Policy\nactions:\n\tartifact.save: {}\n", "3:1: a tab"},
 		{"tab in a text", head + "a\tb\n", "5:9: a tab"},
 		{"carriage return", "kind: Policy\r\nversion: v\r\n", "1:13: a carriage return"},
+		{"a space that nobody sees", head + "|\n  a \n", "6:4: a space at the end of the line"},
+		{"an empty literal", head + "|\n\n# a\n", "5:8: no text follows"},
+		{"an empty literal at the end", head + "|", "5:8: no text follows"},
 		{"two documents", "kind: Policy\nversion: v\nenvironment: []\n---\nkind: Agent\n", "4:1: a second document"},
 		{"two document marks", "---\n---\nkind: Policy\nversion: v\nenvironment: []\n", "2:1: a second document"},
 		{"an end mark", "kind: Policy\nversion: v\nenvironment: []\n...\n", "4:1: a document-end mark"},
@@ -238,7 +241,7 @@ func TestValuesKeepTheirKind(t *testing.T) {
 		{"http://x/y#z", `"http://x/y#z"`}, {"a b # c", `"a b"`}, {"'it''s'", `"it's"`}, {`"a\tb\u00e9"`, `"a` + `\t` + `bé"`},
 		{"[]", `[]`}, {"{}", `{}`}, {"[a, [1, true], {b: c,},]", `["a",[1,true],{"b":"c"}]`},
 		{`{"b":1, "a":2, "\ud83d\ude00": 3, "\uff5e": 4}`, `{"a":2,"b":1,"😀":3,"～":4}`},
-		{"|\n  a\n   b\n\n  c\n\n", `"a\n b\n\nc\n"`}, {"|-\n  a\n  # b\n", `"a\n# b"`}, {"|\n", `""`},
+		{"|\n  a\n   b\n\n  c\n\n", `"a\n b\n\nc\n"`}, {"|-\n  a\n  # b\n", `"a\n# b"`},
 		{"\n  a: 1\n  b:\n  - x\n  - y: z\n    w: 2\n", `{"a":1,"b":["x",{"w":2,"y":"z"}]}`},
 		{"\n- - 1\n  - 2\n- 3\n", `[[1,2],3]`},
 		{"''", `""`}, {`"\u202e"`, `"` + "\u202e" + `"`},
@@ -256,7 +259,7 @@ func TestValuesKeepTheirKind(t *testing.T) {
 
 func TestALastLineWithoutLineFeedHasNone(t *testing.T) {
 	const head = "kind: Memory\nowner: a\nnamespace: n\nkey: k\nvalue: "
-	for text, want := range map[string]string{"|\n a": `"a"`, "|\n a\n": `"a\n"`, "|\n a\n ": `"a\n"`, "|-\n a\n": `"a"`, "|": `""`, "|\n\n": `""`} {
+	for text, want := range map[string]string{"|\n a": `"a"`, "|\n a\n": `"a\n"`, "|\n a\n ": `"a\n"`, "|-\n a\n": `"a"`} {
 		doc, faults := ParseDocument(head + text)
 		if len(faults) > 0 || string(doc.Memory.Value) != want {
 			t.Errorf("%q: %v, want %s", text, faults, want)

@@ -56,6 +56,12 @@ func FuzzParseDocument(f *testing.F) {
 // What the reader accepts means to the YAML library what it means to us.
 func FuzzReaderAgreesWithLibrary(f *testing.F) {
 	seeds(f)
+	for _, disputed := range []string{
+		"A: {:: }", "A: {0:: a}", "A: {00:A: b}", "...: a", "---x: a", "+_0: 0", "A: |\n 0", "A: |\n 0 ", "A: |\n\n#", "A: b\n  c",
+		"A: \"b\n  c\"", `A: "\x4"`, "A:\n-\nB: c", "- - a\n- b", "A: [b\n ,c]", "A: 'b''c' # d", "A: b#c", "A: !b c", "A: 1:30",
+	} {
+		f.Add(disputed)
+	}
 	f.Fuzz(func(t *testing.T, text string) {
 		if len(text) > 1<<10 || strings.Contains(text, "<<") {
 			return // the library can take minutes over more, and sees merge keys in any <<

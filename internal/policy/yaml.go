@@ -448,8 +448,23 @@ func (r *reader) literal(parent int) (node, bool) {
 		return n, r.faultHere("only | and |- start a text of several lines here")
 	}
 	r.line++
-	margin := -1
+	lines := r.literalLines(parent)
+	n.text = strings.TrimRight(strings.Join(lines, "\n"), "\n")
+	switch {
+	case n.text == "":
+		n.kind = badKind
+		r.fault(n.place, `no text follows; write ""`)
+	case keepEnd && (!r.done() || lines[len(lines)-1] == ""):
+		n.text += "\n" // which a last line without line feed has not
+	}
+	r.settle()
+	return n, true
+}
+
+// literalLines takes the lines of a | text, without their margin.
+func (r *reader) literalLines(parent int) []string {
 	var lines []string
+	margin := -1
 	for ; !r.done(); r.line++ {
 		line := r.lines[r.line]
 		column := indent(line)
@@ -458,26 +473,18 @@ func (r *reader) literal(parent int) (node, bool) {
 			if column > max(margin, 0) {
 				r.fault(place{r.line, 0}, "a line of nothing but spaces; leave it empty")
 			}
-			lines = append(lines, "")
-			continue
+			line = ""
 		case margin < 0 && column > parent:
 			margin = column
 		case column <= parent, column < margin:
-			r.settle()
-			return n.literal(lines, keepEnd), true
+			return lines
 		}
-		lines = append(lines, line[margin:])
+		if strings.HasSuffix(line, " ") {
+			r.fault(place{r.line, len(line) - 1}, "a space at the end of the line, which not every reader keeps; leave it out or use quotes")
+		}
+		lines = append(lines, line[min(max(margin, 0), len(line)):])
 	}
-	keepEnd = keepEnd && len(lines) > 0 && lines[len(lines)-1] == "" // a last line without line feed has none to keep
-	return n.literal(lines, keepEnd), true
-}
-
-func (n node) literal(lines []string, keepEnd bool) node {
-	n.text = strings.TrimRight(strings.Join(lines, "\n"), "\n")
-	if keepEnd && n.text != "" {
-		n.text += "\n"
-	}
-	return n
+	return lines
 }
 
 // flow reads a [ ] or { } that starts here.
@@ -622,8 +629,9 @@ func (r *reader) flowSpace(parent int) bool {
 
 var (
 	integerForm = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
-	numberLike  = regexp.MustCompile(`(?i)^[-+]?(0x[0-9a-f_]+|0o[0-7_]+|0b[01_]+|` +
-		`[0-9][0-9_]*(:[0-9_]+)*(\.[0-9_]*)?(e[-+]?[0-9]+)?|\.[0-9][0-9_]*(e[-+]?[0-9]+)?|\.inf)$|^\.nan$`)
+	// numberLike is matched without the underscores that some readers skip.
+	numberLike = regexp.MustCompile(`(?i)^[-+]?(0x[0-9a-f]+|0o[0-7]+|0b[01]+|` +
+		`[0-9]+(:[0-9]+)*(\.[0-9]*)?(e[-+]?[0-9]+)?|\.[0-9]+(e[-+]?[0-9]+)?|\.inf)$|^\.nan$`)
 )
 
 // plain decides what an unquoted text is. Whatever any YAML or JSON reader
@@ -653,7 +661,7 @@ func (r *reader) plain(n node, text string) node {
 		n.kind = integerKind
 		return n
 	}
-	if numberLike.MatchString(text) {
+	if numberLike.MatchString(strings.ReplaceAll(text, "_", "")) {
 		r.fault(n.place, quote(text)+" is no integer in plain decimal digits, the only numbers here; quote it if a text is meant")
 		return n
 	}

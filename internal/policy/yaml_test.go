@@ -234,7 +234,7 @@ func literal(s string) bool {
 		return false
 	}
 	for _, line := range strings.Split(body, "\n") {
-		if line != "" && strings.Trim(line, " ") == "" || !utf8.ValidString(line) || strings.IndexFunc(line, unsafeRune) >= 0 {
+		if strings.HasSuffix(line, " ") || !utf8.ValidString(line) || strings.IndexFunc(line, unsafeRune) >= 0 {
 			return false
 		}
 	}

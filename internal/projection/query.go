@@ -22,6 +22,14 @@ func (s *State) KeyTaken(key string) bool {
 	return used
 }
 
+// Keys calls fn for every public key ever registered, in no order, with the id
+// it is bound to.
+func (s *State) Keys(fn func(key, id string)) {
+	for key, id := range s.keys {
+		fn(key, id)
+	}
+}
+
 // LastAdmin reports whether p is the only admin left.
 func (s *State) LastAdmin(p *Principal) bool {
 	return p.Role == "admin" && !p.Revoked && s.admins == 1

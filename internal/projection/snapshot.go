@@ -15,11 +15,11 @@ import (
 	"github.com/ledgerd/ledgerd/internal/policy"
 )
 
-// A snapshot is its tag and then the fields in the order of encode: integers as
-// unsigned varints, texts as their length and bytes, lists as their length and
-// entries, maps as lists in ascending order. Agents stand by depth, so that a
-// parent comes before its children. What can be counted again (depth, children,
-// admins) is left out.
+// A snapshot is its tag, then the fields in the order of encode, then the
+// SHA-256 of both. Integers are unsigned varints, texts their length and bytes,
+// lists their length and entries, maps lists in ascending order. Agents stand by
+// depth, so that a parent comes before its children. What can be counted again
+// (depth, children, admins) is left out.
 const (
 	snapshotTag = "ledgerd/snapshot/v1\n"
 	digestTag   = "ledgerd/state/v1\n"
@@ -33,7 +33,9 @@ func (s *State) EncodeSnapshot() ([]byte, error) {
 	if s.Policy != nil && sha256.Sum256(s.document) != s.Policy.Digest {
 		return nil, errors.New("snapshot: the policy in force is not that of the document kept")
 	}
-	return s.encode(snapshotTag), nil
+	b := s.encode(snapshotTag)
+	sum := sha256.Sum256(b)
+	return append(b, sum[:]...), nil
 }
 
 // Digest is SHA-256 over a tag and the fields of a snapshot, so that two states
@@ -43,16 +45,20 @@ func (s *State) Digest() events.Hash { return sha256.Sum256(s.encode(digestTag))
 // DecodeSnapshot returns the state that EncodeSnapshot was given. Any bytes it
 // would not have written are an error, however they came about.
 func DecodeSnapshot(b []byte) (*State, error) {
-	rest, ok := bytes.CutPrefix(b, []byte(snapshotTag))
+	body := b[:max(0, len(b)-sha256.Size)]
+	rest, ok := bytes.CutPrefix(body, []byte(snapshotTag))
 	if !ok {
 		return nil, errors.New("snapshot: not of this form")
+	}
+	if sum := sha256.Sum256(body); !bytes.Equal(sum[:], b[len(body):]) {
+		return nil, errors.New("snapshot: damaged")
 	}
 	r := &snapshotReader{rest: rest}
 	s := r.state()
 	if r.err == nil && len(r.rest) > 0 {
 		r.fail("bytes after the end")
 	}
-	if r.err == nil && !bytes.Equal(s.encode(snapshotTag), b) {
+	if r.err == nil && !bytes.Equal(s.encode(snapshotTag), body) {
 		r.fail("not the one way to write this state")
 	}
 	if r.err != nil {

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -468,19 +469,64 @@ func TestBackgroundErrorStopsTheStore(t *testing.T) {
 	o.mustClose()
 }
 
+// After what Pebble calls fatal, here a MANIFEST that cannot be synced, it must
+// not go on: it would write on behind the hole and spoil the MANIFEST for good.
+func TestPebbleIsParkedAfterAFatalError(t *testing.T) {
+	t.Parallel()
+	mem := vfs.NewCrashableMem()
+	var on atomic.Bool
+	var later atomic.Int64
+	var l *ledger
+	inject := errorfs.InjectorFunc(func(op errorfs.Op) error {
+		switch {
+		case !on.Load() || op.Kind.ReadOrWrite() == errorfs.OpIsRead:
+		case l.s.Err() != nil:
+			later.Add(1)
+		case op.Kind == errorfs.OpFileSync && strings.Contains(op.Path, "MANIFEST-"):
+			return errorfs.ErrInjected
+		}
+		return nil
+	})
+	l = newLedger(t, "d", Options{FS: errorfs.Wrap(mem, inject)})
+	l.mustAppend(9)
+	on.Store(true)
+	_, err := l.s.db.AsyncFlush()
+	must(t, err)
+	<-l.s.Stopped()
+	time.Sleep(50 * time.Millisecond) // ample for Pebble, which would retry a thousand times a second
+	if n := later.Load(); n != 0 {
+		t.Errorf("%d operations after the fatal error", n)
+	}
+	if _, err := l.s.Append(l.batch(1)); !errors.Is(err, ErrStopped) {
+		t.Error(err)
+	}
+	if err := l.s.Close(); !errors.Is(err, ErrStopped) { // its goroutine is parked for ever
+		t.Errorf("close: %v", err)
+	}
+	o := *l
+	o.opts = Options{FS: mem.CrashClone(vfs.CrashCloneCfg{})}
+	o.mustOpen()
+	if got := o.check(); got != 10 {
+		t.Errorf("%d events on disk, want 10", got)
+	}
+	o.mustClose()
+}
+
 // P2: with the sync held back the events are in Pebble, where any reader of
 // Pebble's would see them; here nobody does.
 func TestNothingIsReadableBeforeItIsDurable(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	var on atomic.Bool
-	release := make(chan struct{})
+	held := make(chan struct{})
+	release := sync.OnceFunc(func() { close(held) })
 	inject := errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if on.Load() && op.Kind == errorfs.OpFileSyncData && strings.HasSuffix(op.Path, ".log") {
-			<-release
+			<-held
 		}
 		return nil
 	})
 	l := newLedger(t, "d", Options{FS: errorfs.Wrap(mem, inject)})
+	t.Cleanup(release) // before the store is closed
 	l.mustAppend(9)
 	l.note = l.sign()
 	on.Store(true)
@@ -523,7 +569,7 @@ func TestNothingIsReadableBeforeItIsDurable(t *testing.T) {
 		t.Errorf("snapshot: %v", err)
 	}
 	crash := mem.CrashClone(vfs.CrashCloneCfg{})
-	close(release)
+	release()
 	must(t, <-waited)
 	must(t, <-waited)
 	if got := l.check(); got != 20 {

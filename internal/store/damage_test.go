@@ -262,6 +262,55 @@ func TestMissingPiecesAreRefused(t *testing.T) {
 	}
 }
 
+// A MANIFEST that lost its end: a flush it no longer knows of leaves a hole
+// between the tables and the WAL, far below the anchor and over whole subtrees
+// of the tree, so that size and root fit. Every cut is refused or harmless.
+func TestManifestCutAtEveryByte(t *testing.T) {
+	t.Parallel()
+	sys := vfs.NewCrashableMem()
+	l := newLedger(t, "d", Options{FS: sys, noCompactions: true})
+	for _, n := range []int{199, 200, 300} {
+		l.mustAppend(n)
+		if n < 300 {
+			must(t, l.s.db.Flush()) // the second one reuses the first one's WAL
+		}
+	}
+	l.note = l.sign()
+	l.mustClose()
+	must(t, syncDir(sys, "d/db"))
+	marker := files(t, sys, "d/db", "marker.manifest.", "")[0]
+	manifest := "d/db/" + marker[strings.Index(marker, "MANIFEST-"):]
+	buf, err := sys.UnsafeGetFileDataBuffer(manifest)
+	must(t, err)
+	holes := 0
+	for n := range buf {
+		img := sys.CrashClone(vfs.CrashCloneCfg{})
+		c := *l
+		c.opts = Options{FS: img}
+		f, err := img.Create(manifest, vfs.WriteCategoryUnspecified)
+		must(t, err)
+		_, err = f.Write(append([]byte(nil), buf[:n]...))
+		must(t, err)
+		must(t, f.Close())
+		before := contents(t, img, "d")
+		if err = c.open(); err == nil {
+			if size, err := verifyLog(c.s, c.events); err != nil || size != 700 {
+				t.Errorf("cut to %d: opened with %d events: %v", n, size, err)
+			}
+			c.s.Close()
+			continue
+		}
+		same(t, before, contents(t, img, "d"))
+		if strings.Contains(err.Error(), "event 2 is missing") {
+			holes++
+		}
+	}
+	t.Logf("MANIFEST cut to every length below %d: %d left a hole in the middle, all refused", len(buf), holes)
+	if holes == 0 {
+		t.Error("no cut made the hole")
+	}
+}
+
 // A lost WAL behind a MANIFEST that knows nothing of a later table: events are
 // missing in the middle while the end is there and the anchor's size fits.
 func TestHoleInTheMiddleIsRefused(t *testing.T) {

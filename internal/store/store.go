@@ -78,6 +78,7 @@ type Options struct {
 	Log *slog.Logger // nil discards; told of storage errors only, never of contents
 
 	memTableBytes uint64 // tests make tables small; 0 is memTableBytes
+	noCompactions bool   // tests keep them apart
 }
 
 const (
@@ -126,6 +127,9 @@ func (o Options) pebble(fs vfs.FS, f *fault, readOnly bool) *pebble.Options {
 		ErrorIfNotExists:   true,
 		FormatMajorVersion: pebble.FormatNewest,
 		MemTableSize:       memTableBytes,
+
+		DisableAutomaticCompactions: o.noCompactions,
+
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) { f.set(fmt.Errorf("background work: %w", err)) },
 			DataCorruption: func(i pebble.DataCorruptionInfo) {

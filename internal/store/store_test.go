@@ -524,6 +524,25 @@ func TestInitLeavesNothingHalfDone(t *testing.T) {
 	}
 }
 
+func TestWaitsComeInAnyOrder(t *testing.T) {
+	l := newLedger(t, "d", Options{FS: vfs.NewMem()})
+	var commits []*Commit
+	for range 5 {
+		c, err := l.s.Append(l.batch(2))
+		must(t, err)
+		commits = append(commits, c)
+	}
+	for _, i := range []int{2, 0, 4, 4, 1, 3} {
+		must(t, commits[i].Wait())
+		if got, want := l.check(), uint64(1+2*(max(i, 2)+1)); got < want || i == 4 && got != 11 {
+			t.Fatalf("after waiting for %d the log is durable to %d", i, got)
+		}
+	}
+	if got := l.check(); got != 11 {
+		t.Fatalf("durable to %d, want 11", got)
+	}
+}
+
 func TestClosedStoreRefuses(t *testing.T) {
 	l := newLedger(t, "d", Options{FS: vfs.NewMem()})
 	l.mustAppend(4)

@@ -150,21 +150,21 @@ var attacks = []attack{
 		l.Relink(7)
 		return l.Files()
 	}},
-	{name: "16 an extension line", check: "checkpoint", files: note(func(text string) string { return text + "head 123\n" })},
-	{name: "17 a leading zero", check: "checkpoint", files: note(func(text string) string { return strings.Replace(text, "\n14\n", "\n014\n", 1) })},
-	{name: "17 a plus sign", check: "checkpoint", files: note(func(text string) string { return strings.Replace(text, "\n14\n", "\n+14\n", 1) })},
-	{name: "17 a short root", check: "checkpoint", files: note(func(text string) string {
+	{name: "16 an extension line", check: "checkpoint", files: noted(func(text string) string { return text + "head 123\n" })},
+	{name: "17 a leading zero", check: "checkpoint", files: noted(func(text string) string { return strings.Replace(text, "\n14\n", "\n014\n", 1) })},
+	{name: "17 a plus sign", check: "checkpoint", files: noted(func(text string) string { return strings.Replace(text, "\n14\n", "\n+14\n", 1) })},
+	{name: "17 a short root", check: "checkpoint", files: noted(func(text string) string {
 		lines := strings.Split(text, "\n")
 		root, _ := base64.StdEncoding.DecodeString(lines[2])
 		lines[2] = base64.StdEncoding.EncodeToString(root[:31])
 		return strings.Join(lines, "\n")
 	})},
-	{name: "17 base64 with stray bits", check: "checkpoint", files: note(func(text string) string {
+	{name: "17 base64 with stray bits", check: "checkpoint", files: noted(func(text string) string {
 		i := strings.LastIndex(text, "=") - 1
 		const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 		return text[:i] + string(alphabet[strings.IndexByte(alphabet, text[i])|1]) + text[i+1:]
 	})},
-	{name: "17 base64 without padding", check: "checkpoint", files: note(func(text string) string { return strings.Replace(text, "=", "", 1) })},
+	{name: "17 base64 without padding", check: "checkpoint", files: noted(func(text string) string { return strings.Replace(text, "=", "", 1) })},
 	{name: "17 carriage returns", check: "checkpoint", files: func(l *logtest.Log) map[string][]byte {
 		f := l.Files()
 		f["checkpoint"] = bytes.ReplaceAll(f["checkpoint"], []byte("\n"), []byte("\r\n"))
@@ -268,8 +268,8 @@ func rewrite(old, new string) func(l *logtest.Log) map[string][]byte {
 	}
 }
 
-// note is a key holder's checkpoint of another form, properly signed.
-func note(change func(text string) string) func(l *logtest.Log) map[string][]byte {
+// noted is a key holder's checkpoint of another form, properly signed.
+func noted(change func(text string) string) func(l *logtest.Log) map[string][]byte {
 	return func(l *logtest.Log) map[string][]byte {
 		f := l.Files()
 		text := change(l.Text(14))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ledgerd/ledgerd/internal/audit"
 	"github.com/ledgerd/ledgerd/internal/datadir"
+	"github.com/ledgerd/ledgerd/internal/replay"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
@@ -39,7 +40,7 @@ exit code: 0 every check asked for passed · 1 a check failed · 2 could not che
 // arguments are what verify was asked.
 type arguments struct {
 	data, export, checkpoint, vkey, server, output string
-	replay                                         bool
+	judged                                         bool
 	quorum, faults                                 int
 }
 
@@ -53,7 +54,7 @@ func parse(args []string) (*arguments, error) {
 	f.StringVar(&a.vkey, "vkey", "", "")
 	f.StringVar(&a.server, "server", "", "")
 	f.StringVar(&a.output, "o", "text", "")
-	f.BoolVar(&a.replay, "replay", false, "")
+	f.BoolVar(&a.judged, "replay", false, "")
 	f.IntVar(&a.quorum, "require-quorum", 0, "")
 	f.IntVar(&a.faults, "faults", audit.FaultsMax, "")
 	if err := f.Parse(args); err != nil {
@@ -179,9 +180,9 @@ func (a *arguments) verifyExport(opts audit.Options) (*audit.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.replay {
-		source, err := audit.OpenExport(os.DirFS(a.export))
-		replay(report, source, err)
+	if a.judged {
+		source, err := exported(audit.OpenExport(os.DirFS(a.export)))
+		a.judge(report, source, err)
 	}
 	return report, nil
 }
@@ -203,8 +204,9 @@ func (a *arguments) verifyData(opts audit.Options) (*audit.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.replay {
-		replay(report, source, nil)
+	if a.judged {
+		source, err := replay.Stored(a.data, d.Store)
+		a.judge(report, source, err)
 	}
 	return report, nil
 }

@@ -1,14 +1,80 @@
 package main
 
-import "github.com/ledgerd/ledgerd/internal/audit"
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
-// replay answers --replay: whether every decision is the one the rules give. It
-// is the only place where the verifier meets them.
-func replay(report *audit.Report, source *audit.Source, err error) {
-	check := audit.Check{Name: "replay", Status: audit.Impossible, Open: "this build cannot judge decisions again"}
+	"github.com/ledgerd/ledgerd/internal/audit"
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/replay"
+)
+
+// judge answers --replay: whether every decision is the one the rules give. It
+// is the only place where the verifier meets them. err says that there is no
+// source to judge.
+func (a *arguments) judge(report *audit.Report, source replay.Source, err error) {
+	check := audit.Check{Name: "replay", Status: audit.Impossible}
 	if err != nil {
 		check.Open = "the log cannot be read: " + err.Error()
+	} else {
+		check = a.replay(report, source)
 	}
 	report.Semantics.Checks = []audit.Check{check}
 	report.Settle()
+}
+
+func (a *arguments) replay(report *audit.Report, source replay.Source) audit.Check {
+	r := replay.Run(source)
+	check := audit.Check{Name: "replay", Status: audit.Pass, Text: fmt.Sprintf("%d of %d decisions judged again", r.Judged, r.Decisions), Open: left(&r)}
+	if r.Snapshot {
+		check.Text += fmt.Sprintf(", the stored projection of seq %d compared", r.SnapshotSeq)
+	}
+	switch {
+	case r.Found > 0:
+		check.Status = audit.Fail
+	case check.Open != "":
+		check.Status = audit.Impossible
+	}
+	listed := 0
+	for _, f := range r.Findings {
+		if len(report.Faults) < a.faults {
+			report.Faults = append(report.Faults, audit.Fault{Check: "replay", Seq: f.Seq, Expected: f.Expected, Found: f.Found})
+			listed++
+		}
+	}
+	slices.SortStableFunc(report.Faults, func(a, b audit.Fault) int { return cmp.Compare(a.Seq-1, b.Seq-1) }) // of no event: last
+	report.FaultsMore += r.Found - uint64(listed)
+	return check
+}
+
+// left says what could not be judged, empty if nothing.
+func left(r *replay.Report) string {
+	var parts []string
+	for _, why := range slices.Sorted(maps.Keys(r.Unverifiable)) {
+		parts = append(parts, fmt.Sprintf("%d decisions were not judged: %s", r.Unverifiable[why], why))
+	}
+	if r.UnverifiedEvents > 0 {
+		parts = append(parts, fmt.Sprintf("%d events that follow from them were taken as they are", r.UnverifiedEvents))
+	}
+	if r.MissingPayloads > 0 {
+		parts = append(parts, fmt.Sprintf("%d payloads are missing", r.MissingPayloads))
+	}
+	if r.Err != nil {
+		parts = append(parts, "it was not judged to its end: "+r.Err.Error())
+	}
+	return strings.Join(parts, "; ")
+}
+
+// exported is the source of an export, which holds open payloads only.
+func exported(s *audit.Source, err error) (replay.Source, error) {
+	if err != nil {
+		return replay.Source{}, err
+	}
+	return replay.Source{Size: s.Size, Events: s.Events, Payload: func(seq uint64) (salt [events.SaltLen]byte, b []byte, ok bool, err error) {
+		p, err := s.Payload(seq)
+		return p.Salt, p.Bytes, p.State == audit.PayloadReadable, err
+	}}, nil
 }

@@ -1,0 +1,21 @@
+package ledger
+
+import "github.com/ledgerd/ledgerd/internal/events"
+
+type opener = func(seq uint64, record []byte) ([events.SaltLen]byte, []byte, error)
+
+// Opener opens payload records that are not in the store.
+func Opener(p *Payloads) opener { return p.sealer.open }
+
+// OpenerWith opens payload records with data keys from elsewhere.
+func OpenerWith(keys, origin string, fetch func(string) ([]byte, bool, error)) (opener, error) {
+	key, err := readSealKey(keys)
+	if err != nil {
+		return nil, err
+	}
+	s, err := newSealer(origin, key, fetch)
+	if err != nil {
+		return nil, err
+	}
+	return s.open, nil
+}
