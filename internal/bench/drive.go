@@ -105,8 +105,8 @@ type sender struct {
 	good    string // the members of a procedure all of whose steps are allowed
 	bad     string // and of one whose last is not
 
-	from, until time.Time     // the window; nothing is sent after it
-	free        chan *slot    // of a clock
+	from, until time.Time  // the window; nothing is sent after it
+	free        chan *slot // of a clock
 	failed      chan error
 
 	mu    sync.Mutex // held to send and to take an answer

@@ -30,7 +30,11 @@ const (
 // records and the policy document, which they do hold, are open payloads. The
 // error means that Policy was not set by Apply.
 func (s *State) EncodeSnapshot() ([]byte, error) {
-	if s.Policy != nil && sha256.Sum256(s.document) != s.Policy.Digest {
+	var digest events.Hash
+	if len(s.document) > 0 {
+		digest = sha256.Sum256(s.document)
+	}
+	if digest != s.PolicyDigest() {
 		return nil, errors.New("snapshot: the policy in force is not that of the document kept")
 	}
 	b := s.encode(snapshotTag)

@@ -1,0 +1,333 @@
+package projection
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+)
+
+func encoded(t rapid.TB, s *State) []byte {
+	t.Helper()
+	b, err := s.EncodeSnapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// same checks that a state from a snapshot is the one the snapshot was made of,
+// field by field.
+func same(t rapid.TB, s, restored *State) {
+	t.Helper()
+	describe := func(s *State) string {
+		var b strings.Builder
+		fmt.Fprintln(&b, s.Seq, s.Time, s.Leaf, s.Origin, s.Ledger, s.Rules, s.PolicyVersion(), s.PolicyDigest(), s.IsNarrowed, []string(s.Narrowed), s.admins)
+		for _, id := range s.AgentIDs() {
+			a := *s.agents[id]
+			fmt.Fprintln(&b, a.LineageIDs(), a.Depth, a.Children, []string(a.Declared), a.PublicKey, a.Revoked, []string(s.Effective(&a)))
+		}
+		for _, id := range s.PrincipalIDs() {
+			fmt.Fprintln(&b, *s.principals[id])
+		}
+		fmt.Fprintln(&b, s.keys, s.versions, s.operations)
+		for _, name := range sortedKeys(s.byText()) {
+			fmt.Fprintln(&b, name, *s.byText()[name])
+		}
+		return b.String()
+	}
+	if a, b := describe(s), describe(restored); a != b {
+		t.Fatalf("a snapshot of\n%s\nis restored as\n%s", a, b)
+	}
+	if s.Digest() != restored.Digest() {
+		t.Fatal("the digests differ")
+	}
+}
+
+func (s *State) byText() map[string]*Record {
+	m := map[string]*Record{}
+	for name, r := range s.records {
+		m[fmt.Sprint(name)] = r
+	}
+	return m
+}
+
+func TestSnapshotRestoresTheState(t *testing.T) {
+	for n := range len(start()) + 1 {
+		s := folded(t, start()[:n]...)
+		s.Leaf[0] = byte(n)
+		restored, err := DecodeSnapshot(encoded(t, s))
+		if err != nil {
+			t.Fatalf("after %d events: %v", n, err)
+		}
+		same(t, s, restored)
+	}
+}
+
+// The same state has the same bytes: maps are in order, and it does not matter
+// how often or from where it is encoded.
+func TestSnapshotIsDeterministic(t *testing.T) {
+	a, b := folded(t, start()...), folded(t, start()...)
+	want := encoded(t, a)
+	for range 20 {
+		if !bytes.Equal(encoded(t, b), want) {
+			t.Fatal("other bytes of the same state")
+		}
+		var err error
+		if b, err = DecodeSnapshot(want); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Each event that changes anything changes the digest; so does each field.
+func TestDigestTellsStatesApart(t *testing.T) {
+	seen := map[events.Hash]string{}
+	check := func(what string, s *State) {
+		t.Helper()
+		if other, twice := seen[s.Digest()]; twice {
+			t.Errorf("%s and %s have one digest", what, other)
+		}
+		seen[s.Digest()] = what
+	}
+	s := New()
+	check("nothing", s)
+	for i, e := range start() {
+		if err := s.apply(e); err != nil {
+			t.Fatal(err)
+		}
+		check(fmt.Sprint("event ", i+1), s)
+	}
+	for what, bend := range map[string]func(*State){
+		"seq":               func(s *State) { s.Seq++ },
+		"time":              func(s *State) { s.Time++ },
+		"leaf":              func(s *State) { s.Leaf[31]++ },
+		"origin":            func(s *State) { s.Origin += "x" },
+		"ledger":            func(s *State) { s.Ledger += "x" },
+		"rules":             func(s *State) { s.Rules++ },
+		"narrowed":          func(s *State) { s.Narrowed = s.Narrowed[1:] },
+		"not narrowed":      func(s *State) { s.IsNarrowed = false },
+		"policy":            func(s *State) { s.document = append(s.document, '\n') },
+		"declared":          func(s *State) { s.agents["kid"].Declared = nil },
+		"agent revoked":     func(s *State) { s.agents["kid"].Revoked = true },
+		"agent key":         func(s *State) { s.agents["kid"].PublicKey = "x" },
+		"parent":            func(s *State) { s.agents["kid"].Parent = nil },
+		"role":              func(s *State) { s.principals["tools"].Role = "admin" },
+		"actions":           func(s *State) { s.principals["tools"].Actions = nil },
+		"groups":            func(s *State) { s.principals["tools"].Groups = []string{"g"} },
+		"root":              func(s *State) { s.principals["eyes"].Root = "" },
+		"principal revoked": func(s *State) { s.principals["eyes"].Revoked = false },
+		"key":               func(s *State) { s.keys["UTOOLS"] = "kid" },
+		"key gone":          func(s *State) { delete(s.keys, "UTOOLS") },
+		"version":           func(s *State) { s.versions["p0"] = events.Hash{} },
+		"operation":         func(s *State) { s.operations[operationName{"root", "op 1"}] = Operation{12, "memory.write"} },
+		"visibility":        func(s *State) { s.records[recordName{"root", "rule", "a"}].Visibility = "children" },
+		"class":             func(s *State) { s.records[recordName{"kid", "secret", "a"}].Class = "preference" },
+		"revision":          func(s *State) { s.records[recordName{"root", "rule", "a"}].Revision++ },
+		"mandatory value":   func(s *State) { s.records[recordName{"root", "rule", "a"}].Mandatory = []byte("false") },
+		"deleted":           func(s *State) { s.records[recordName{"root", "note", "a"}].Deleted = false },
+		"tombstone gone":    func(s *State) { delete(s.records, recordName{"root", "note", "a"}) },
+		"written":           func(s *State) { s.records[recordName{"root", "rule", "a"}].Written++ },
+		"decision":          func(s *State) { s.records[recordName{"root", "rule", "a"}].Decision++ },
+		"own payload":       func(s *State) { s.records[recordName{"root", "rule", "a"}].OwnPayload = true },
+	} {
+		s := folded(t, start()...)
+		bend(s)
+		check(what, s)
+	}
+}
+
+// Any bytes but those written are refused: cut, lengthened, one bit changed, and
+// what is whole but could not be of any state.
+func TestDecodeSnapshotRefusesAnythingElse(t *testing.T) {
+	good := encoded(t, folded(t, start()...))
+	for n := range good {
+		if _, err := DecodeSnapshot(good[:n]); err == nil {
+			t.Fatalf("the first %d of %d bytes are a snapshot", n, len(good))
+		}
+		for bit := range 8 {
+			bent := bytes.Clone(good)
+			bent[n] ^= 1 << bit
+			if _, err := DecodeSnapshot(bent); err == nil {
+				t.Fatalf("bit %d of byte %d changes nothing", bit, n)
+			}
+		}
+	}
+	for _, b := range [][]byte{nil, {0}, append(bytes.Clone(good), 0), append([]byte{0}, good...), append(bytes.Clone(good), good...)} {
+		if _, err := DecodeSnapshot(b); err == nil {
+			t.Errorf("%d bytes are a snapshot", len(b))
+		}
+	}
+	for name, bend := range map[string]func(*State){
+		"record of nobody": func(s *State) {
+			s.records[recordName{"x", "n", "k"}] = &Record{Owner: "x", Namespace: "n", Key: "k", Class: "secret", Visibility: "private"}
+		},
+		"record of no class":       func(s *State) { s.records[recordName{"root", "rule", "a"}].Class = "public" },
+		"record of no visibility":  func(s *State) { s.records[recordName{"root", "rule", "a"}].Visibility = "world" },
+		"record by another name":   func(s *State) { s.records[recordName{"root", "n", "k"}] = s.records[recordName{"root", "rule", "a"}] },
+		"key of nobody":            func(s *State) { s.keys["UNEW"] = "nobody" },
+		"agent with another's key": func(s *State) { s.agents["kid"].PublicKey = "UROOT" },
+		"agent and principal":      func(s *State) { s.principals["kid"] = &Principal{ID: "kid", Role: "admin", PublicKey: "UKID"} },
+		"parent below its child":   func(s *State) { s.agents["root"].Parent = s.agents["kid"] },
+		"policy of no version":     func(s *State) { delete(s.versions, "p1") },
+		"policy of another digest": func(s *State) { s.versions["p1"] = events.Hash{1} },
+		"document that is none":    func(s *State) { s.document = []byte("kind: Policy\n") },
+		"time before 1970":         func(s *State) { s.Time = -1 },
+	} {
+		s := folded(t, start()...)
+		bend(s)
+		if _, err := DecodeSnapshot(closed(s.encode(snapshotTag))); err == nil {
+			t.Errorf("%s: decoded", name)
+		}
+	}
+}
+
+// closed adds the sum that ends a snapshot.
+func closed(b []byte) []byte {
+	sum := sha256.Sum256(b)
+	return append(bytes.Clone(b), sum[:]...)
+}
+
+func TestEncodeSnapshotNeedsTheDocument(t *testing.T) {
+	s, other := folded(t, start()...), folded(t, start()...)
+	s.document = nil
+	if _, err := s.EncodeSnapshot(); err == nil {
+		t.Error("a policy without its document")
+	}
+	other.Policy = nil
+	if _, err := other.EncodeSnapshot(); err == nil {
+		t.Error("a document without its policy")
+	}
+}
+
+// FuzzDecodeSnapshot: no panic, and whatever decodes is written the same way.
+func FuzzDecodeSnapshot(f *testing.F) {
+	s := New()
+	for _, e := range start() {
+		if err := s.apply(e); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(s.encode(""))
+	}
+	f.Fuzz(func(t *testing.T, fields []byte) {
+		b := closed(append([]byte(snapshotTag), fields...))
+		s, err := DecodeSnapshot(b)
+		if err != nil {
+			return
+		}
+		if again := encoded(t, s); !bytes.Equal(again, b) {
+			t.Fatalf("%x is decoded and written as %x", b, again)
+		}
+	})
+}
+
+// randomEntry draws an event, of any type, over few names, so that about half
+// of what is drawn fits.
+func randomEntry(t *rapid.T, s *State) entry {
+	id := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "id")
+	other := rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "other")
+	key := "U" + rapid.StringMatching("[A-H]{2}").Draw(t, "key")
+	capabilities := rapid.SliceOfDistinct(rapid.SampledFrom([]string{"memory.read", "memory.write", "x.one"}), func(s string) string { return s }).Draw(t, "capabilities")
+	name := rapid.SampledFrom([]string{"note.a", "rule.a", "secret.a"}).Draw(t, "name")
+	namespace, recordKey, _ := strings.Cut(name, ".")
+	old := s.Record(id, namespace, recordKey)
+	rec := record(id, name, rapid.SampledFrom([]string{"private", "children", "descendants"}).Draw(t, "visibility"), "preference", old.revision()+1)
+	open := ""
+	switch namespace {
+	case "rule":
+		rec.Class, open = "mandatory", rapid.SampledFrom([]string{"true", "false"}).Draw(t, "value")
+	case "secret":
+		rec.Class = "secret"
+	}
+	version := rapid.SampledFrom([]string{"p1", "p2", "p3"}).Draw(t, "version")
+	text := strings.Replace(document, "p1", version, 1)
+	gone := rec
+	if old != nil {
+		gone.Class, gone.Visibility = string(old.Class), old.Visibility
+	}
+	return rapid.SampledFrom([]entry{
+		of(&events.AgentRegistered{AgentID: id, ParentID: other, Capabilities: capabilities, PublicKey: key}),
+		of(&events.AgentUpdated{AgentID: id, Capabilities: capabilities}),
+		of(&events.AgentRevoked{AgentID: id}),
+		of(&events.PrincipalRegistered{ID: id, Role: "admin", PublicKey: key}),
+		of(&events.PrincipalRegistered{ID: id, Role: "approver", PublicKey: key, Groups: []string{"g"}}),
+		of(&events.PrincipalRekeyed{ID: id, PublicKey: key}),
+		of(&events.PrincipalRevoked{ID: id}),
+		of(&events.EnvironmentChanged{Capabilities: capabilities}),
+		of(&events.Decision{Subject: id, OperationID: key, Operation: "memory.write"}),
+		of(&events.Decision{Subject: id, OperationID: key, Operation: "memory.read"}),
+		of(&events.RequestsRefused{Refusals: events.Refusals{ID: id}}),
+		of(&events.LedgerOpened{Rules: 2}),
+		activated(version, text),
+		{&events.MemoryWritten{Record: rec}, open},
+		of(&events.MemoryDeleted{Record: gone}),
+	}).Draw(t, "entry")
+}
+
+// A log folds to the same state at once and in two parts, with a snapshot
+// between them at any place.
+func TestSnapshotAnywhereInALog(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		live := New()
+		log := []entry{created()}
+		if err := live.apply(created()); err != nil {
+			t.Fatal(err)
+		}
+		for range rapid.IntRange(0, 60).Draw(t, "length") {
+			e := randomEntry(t, live)
+			tried, err := DecodeSnapshot(encoded(t, live))
+			if err != nil {
+				t.Fatal(err)
+			}
+			same(t, live, tried)
+			if tried.apply(e) != nil {
+				continue
+			}
+			if err := live.apply(e); err != nil {
+				t.Fatalf("applied after a snapshot and not without: %v", err)
+			}
+			log = append(log, e)
+		}
+		at := rapid.IntRange(0, len(log)).Draw(t, "at")
+		s := New()
+		for i, e := range log {
+			if i == at {
+				var err error
+				if s, err = DecodeSnapshot(encoded(t, s)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := s.apply(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		same(t, live, s)
+		if !bytes.Equal(encoded(t, live), encoded(t, s)) {
+			t.Fatal("other bytes")
+		}
+	})
+}
+
+// What a snapshot holds of a record is what the log's events say: no value, but
+// that of a mandatory record.
+func TestSnapshotHoldsNoSealedValue(t *testing.T) {
+	const canary = "5ecr3t-canary"
+	s := folded(t, start()...)
+	e := s.next(written("kid", "note.b", "private", "preference", 1, ""))
+	e.Payload = events.PayloadCommitment([events.SaltLen]byte{1}, []byte(canary))
+	if err := s.Apply(e, nil); err != nil {
+		t.Fatal(err)
+	}
+	b := encoded(t, s)
+	if bytes.Contains(b, []byte(canary)) || bytes.Contains(b, e.Payload[:]) {
+		t.Error("a value, or its commitment, is in the snapshot")
+	}
+	if !s.Record("kid", "note", "b").OwnPayload {
+		t.Error("the record's payload is not its own")
+	}
+}
