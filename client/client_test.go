@@ -149,7 +149,7 @@ func operationID(t *testing.T, b []byte) string {
 	return id.Text
 }
 
-func TestR51RetriesRepeatTheSameBytes(t *testing.T) {
+func TestR51_RetriesRepeatTheSameBytes(t *testing.T) {
 	d := openDoor(t, map[string]string{"alice": natsapi.RoleAgent})
 	var mu sync.Mutex
 	var seen [][]byte

@@ -125,7 +125,7 @@ func (s *served) as(id string) *client.Client {
 
 // R51, R90: an operation id is its agent's, forever; repeated, it brings the
 // recorded decision and no second effect, also after a restart.
-func TestR51RecordedOutcomeThroughTheClient(t *testing.T) {
+func TestR51_RecordedOutcomeThroughTheClient(t *testing.T) {
 	s := serveFamily(t)
 	write := client.WriteRequest{Meta: client.Meta{OperationID: "op-1"}, Namespace: "notes", Key: "a", Value: map[string]int{"n": 1}}
 	first, err := s.as("alice").Write(deadline(t), write)
@@ -221,7 +221,7 @@ func TestEqualOperationIDsNeverCrossInTheLedger(t *testing.T) {
 
 // R71, R74: what an observer follows is what the log holds, also across a
 // restart of the ledger.
-func TestR74WatchSeesTheLogItself(t *testing.T) {
+func TestR74_WatchSeesTheLogItself(t *testing.T) {
 	s := serveFamily(t)
 	watcher, alice := s.as("watcher"), s.as("alice")
 	for i := range 50 {

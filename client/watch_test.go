@@ -110,7 +110,7 @@ func observed(t *testing.T, log [][]byte) (*door, *outlet, *client.Client) {
 	return d, o, d.connect(t, client.Options{ID: "watcher"})
 }
 
-func TestR71WatchHandsOutTheExactBytesInOrder(t *testing.T) {
+func TestR71_WatchHandsOutTheExactBytesInOrder(t *testing.T) {
 	log := history(t, 1000)
 	_, _, c := observed(t, log)
 	for _, from := range []uint64{0, 1, 2, 999, 1000} {
@@ -152,7 +152,7 @@ func TestWatchFollowsAcrossLostConnections(t *testing.T) {
 }
 
 // R74: what a tampered outlet shows is found by seq or by prev.
-func TestR74WatchFindsATamperedStream(t *testing.T) {
+func TestR74_WatchFindsATamperedStream(t *testing.T) {
 	alter := func(seq int, change func([]byte) []byte) func([][]byte) [][]byte {
 		return func(log [][]byte) [][]byte {
 			out := append([][]byte(nil), log...)

@@ -67,7 +67,7 @@ var rules = []struct{ id, text string }{
 }
 
 func TestRulesHaveTestsAndTheDocumentSaysWhich(t *testing.T) {
-	name := regexp.MustCompile(`^(?:Test|Fuzz)(R\d+)_`)
+	prefix := regexp.MustCompile(`^(?:Test|Fuzz)((?:R\d+_)+)`)
 	tests := map[string][]string{}
 	for _, s := range sources(t) {
 		if !s.test() {
@@ -78,8 +78,12 @@ func TestRulesHaveTestsAndTheDocumentSaysWhich(t *testing.T) {
 			if !ok {
 				continue
 			}
-			if m := name.FindStringSubmatch(f.Name.Name); m != nil {
-				tests[m[1]] = append(tests[m[1]], s.pkg+" "+f.Name.Name)
+			m := prefix.FindStringSubmatch(f.Name.Name)
+			if m == nil {
+				continue
+			}
+			for _, id := range strings.Split(strings.TrimSuffix(m[1], "_"), "_") {
+				tests[id] = append(tests[id], s.pkg+" "+f.Name.Name)
 			}
 		}
 	}

@@ -44,7 +44,7 @@ var forbidden = map[string][]string{
 var soleImporter = map[string]string{
 	"github.com/cockroachdb/pebble":   "internal/store",
 	"github.com/nats-io/nats-server":  "internal/natsapi",
-	"github.com/goccy/go-yaml":        "internal/policy",
+	"github.com/goccy/go-yaml":        "cmd/ledgerd",
 	"github.com/spf13/cobra":          "cmd/ledgerd",
 	"github.com/rogpeppe/go-internal": "cmd/ledgerd",
 }
@@ -55,7 +55,6 @@ var core = map[string]bool{
 }
 
 var coreModules = map[string]bool{
-	"github.com/goccy/go-yaml": true, // parses text, no more
 	"github.com/nats-io/nkeys": true, // checks a key's form
 }
 

@@ -43,7 +43,7 @@ var queries = map[string]func(*fields, *QueryRequest){
 				q.Request = v.AppendCanonical(nil)
 			}
 		}
-		f.check((q.Seq == 0) == (q.Operation != "" && q.Request != nil) && (q.Seq == 0) == (q.Operation != ""))
+		f.check((q.Seq == 0) == (q.Operation != "") && (q.Seq == 0) == (q.Request != nil))
 	},
 	"proof":      func(f *fields, q *QueryRequest) { q.Seq = f.positive("seq") },
 	"checkpoint": func(*fields, *QueryRequest) {},

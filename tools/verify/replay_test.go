@@ -80,7 +80,7 @@ func TestDamagedDataDirectory(t *testing.T) {
 		if ext := filepath.Ext(path); ext != ".log" && ext != ".sst" || len(original) == 0 {
 			continue
 		}
-		for i := 0; i < len(original); i += 1 + len(original)/40 {
+		for i := 0; i < len(original); i += 1 + len(original)/25 {
 			b := bytes.Clone(original)
 			b[i] ^= 0x10
 			if err := os.WriteFile(path, b, 0o644); err != nil {
@@ -150,7 +150,7 @@ func TestReplayFindsAForgery(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if d, ok := e.Body.(*events.Decision); ok && d.Reason == "actor_is_not_owner" {
+		if d, ok := e.Body.(*events.Decision); ok && d.Reason == "not_visible_from" {
 			forged = seq
 		}
 		if p, err := audit.OpenExport(os.DirFS(out)); err == nil {
@@ -168,7 +168,7 @@ func TestReplayFindsAForgery(t *testing.T) {
 	}
 	l.Edit(int(forged-1), func(e *events.Event) {
 		d := e.Body.(*events.Decision)
-		d.Allowed, d.Reason, d.Owner = true, "owner_write", ""
+		d.Allowed, d.Reason, d.Blind = true, "visible_from", ""
 	})
 	l.Relink(int(forged))
 	bad := export(t, l.Files())

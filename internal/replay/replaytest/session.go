@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -15,8 +14,6 @@ import (
 	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/wire"
 )
-
-func errorCount(what string, n uint64) error { return fmt.Errorf("%s: %d", what, n) }
 
 // Session is a running ledger, asked without a network.
 type Session struct {
