@@ -164,8 +164,10 @@ func (t *try) once(ctx context.Context) ([]byte, reason.Code, error) {
 		return nil, "", refused
 	case errors.Is(err, nats.ErrConnectionClosed):
 		return nil, "", c.closedCause()
-	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadSubject):
-		return nil, "", fmt.Errorf("%w: %w", ErrUnavailable, err)
+	case errors.Is(err, nats.ErrMaxPayload):
+		return nil, "", fmt.Errorf("%w: %d bytes", ErrRequestTooLarge, len(t.body))
+	case errors.Is(err, nats.ErrBadSubject):
+		return nil, "", fmt.Errorf("%q is no name of an operation or query", t.subject)
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrReconnectBufExceeded):
 		t.last = err
 	default: // timed out, or the connection went away after the request was written

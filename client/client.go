@@ -50,6 +50,8 @@ var (
 	ErrPermissionViolation = errors.New("the server does not let this id do that")
 	// ErrUnauthorized: the server does not take this id and key (any more).
 	ErrUnauthorized = errors.New("the server does not accept this id's key: not registered, revoked, or another key")
+	// ErrRequestTooLarge: the request is larger than anything the server takes.
+	ErrRequestTooLarge = errors.New("the request is too large to be sent")
 	// ErrBadReply: an answer came that is not the answer to this request.
 	ErrBadReply = errors.New("the reply does not fit the request")
 )

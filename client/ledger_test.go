@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/ledgerd/ledgerd/client"
+	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/ledger"
 	"github.com/ledgerd/ledgerd/internal/natsapi"
 	"github.com/ledgerd/ledgerd/internal/reason"
@@ -258,6 +259,34 @@ func TestR74_WatchSeesTheLogItself(t *testing.T) {
 	})
 	if err != nil || i != len(seen) {
 		t.Errorf("%d events seen, %d compared: %v", len(seen), i, err)
+	}
+}
+
+// CASES 215: what is too large is refused clearly, in the log where it could be
+// sent at all, and nothing of it is stored.
+func TestTooLargeIsToldAndStoresNothing(t *testing.T) {
+	s := serveFamily(t)
+	alice := s.as("alice")
+	ctx := deadline(t)
+	write := func(n int) (*client.Reply, error) {
+		return alice.Write(ctx, client.WriteRequest{Namespace: "notes", Key: fmt.Sprintf("k%d", n), Value: strings.Repeat("x", n-2)})
+	}
+	if r, err := write(events.ValueBytesMax); err != nil || !r.Allowed {
+		t.Errorf("the largest value: %+v, %v", r, err)
+	}
+	for _, n := range []int{events.ValueBytesMax + 1, events.RequestBytesMax, events.PayloadBytesMax - 1000} {
+		if r, err := write(n); err != nil || r.Allowed || r.ReasonCode != reason.RequestTooLarge || r.Seq == 0 {
+			t.Errorf("a value of %d: %+v, %v", n, r, err)
+		}
+	}
+	if _, err := write(events.PayloadBytesMax + 1); !errors.Is(err, client.ErrRequestTooLarge) {
+		t.Errorf("more than the server takes: %v", err)
+	}
+	for _, n := range []int{events.ValueBytesMax + 1, events.RequestBytesMax, events.PayloadBytesMax - 1000, events.PayloadBytesMax + 1} {
+		r, err := alice.Read(ctx, client.ReadRequest{Namespace: "notes", Key: fmt.Sprintf("k%d", n)})
+		if err != nil || r.ReasonCode != reason.RecordUnavailable {
+			t.Errorf("the record of %d: %+v, %v", n, r, err)
+		}
 	}
 }
 

@@ -10,8 +10,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,29 +92,23 @@ func TestR75_KillNineLosesNothingAnswered(t *testing.T) {
 	creds := killFamily(t, v.dir, url)
 
 	ctx, cancel := context.WithCancel(context.Background())
-	var mu sync.Mutex
-	var receipts []answered
+	receipts := make([][]answered, killWorkers)
+	var count atomic.Int64
 	var wg sync.WaitGroup
 	for i := range killWorkers {
-		agent := fmt.Sprintf("agent%d", i)
-		c := connectAs(t, url, agent, filepath.Join(creds, agent+".nk"))
 		wg.Go(func() {
-			for n := 0; ctx.Err() == nil; n++ {
-				r, err := killRequest(ctx, c, n)
-				if err != nil && ctx.Err() == nil {
-					t.Errorf("%s, request %d: %v", agent, n, err)
-					return
-				}
-				if err == nil {
-					mu.Lock()
-					receipts = append(receipts, answered{agent, r.Operation, r.OperationID, r.Seq, r.Hash})
-					mu.Unlock()
-				}
-			}
+			agent := fmt.Sprintf("agent%d", i)
+			receipts[i] = killWorker(ctx, url, agent, filepath.Join(creds, agent+".nk"), &count)
 		})
 	}
 	for range kills {
-		time.Sleep(time.Duration(random.IntN(60)) * time.Millisecond)
+		before := count.Load()
+		for end := time.Now().Add(within); count.Load() < before+5*killWorkers; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("seed %d: no answers any more", seed)
+			}
+		}
+		time.Sleep(time.Duration(random.IntN(20_000)) * time.Microsecond)
 		v.kill()
 		v.start()
 	}
@@ -122,8 +118,37 @@ func TestR75_KillNineLosesNothingAnswered(t *testing.T) {
 
 	report := replaytest.CheckLedger(t, ledger.Options{Dir: v.dir})
 	log := readLog(t, v, url, creds)
-	t.Logf("seed %d: %d kills, %d answers, %d events, %d decisions judged again", seed, kills+1, len(receipts), report.Events, report.Judged)
-	checkReceipts(t, receipts, log)
+	t.Logf("seed %d: %d kills, %d answers, %d events, %d decisions judged again", seed, kills+1, count.Load(), report.Events, report.Judged)
+	checkReceipts(t, slices.Concat(receipts...), log)
+}
+
+// killWorker sends one request after the other, each until it is answered, over
+// as many connections as that takes, and returns the receipts.
+func killWorker(ctx context.Context, url, agent, seedFile string, count *atomic.Int64) (receipts []answered) {
+	var c *client.Client
+	for n := 0; ctx.Err() == nil; {
+		if c == nil {
+			var err error
+			o := client.Options{Server: url, ID: agent, SeedFile: seedFile, Timeout: 500 * time.Millisecond, Retries: -1}
+			if c, err = client.Connect(ctx, o); err != nil {
+				pause(ctx, 5*time.Millisecond)
+				continue
+			}
+		}
+		r, err := killRequest(ctx, c, n)
+		if err != nil || r.Seq == 0 {
+			c.Close()
+			c = nil
+			continue
+		}
+		receipts = append(receipts, answered{agent, r.Operation, r.OperationID, r.Seq, r.Hash})
+		count.Add(1)
+		n++
+	}
+	if c != nil {
+		c.Close()
+	}
+	return receipts
 }
 
 // killFamily applies a policy with an agent for each worker and an auditor, and
@@ -154,7 +179,7 @@ func killFamily(t *testing.T, dir, url string) (creds string) {
 
 func connectAs(t *testing.T, url, id, seedFile string) *client.Client {
 	t.Helper()
-	c, err := client.Connect(t.Context(), client.Options{Server: url, ID: id, SeedFile: seedFile, Timeout: time.Second, Retries: 1_000_000})
+	c, err := client.Connect(t.Context(), client.Options{Server: url, ID: id, SeedFile: seedFile})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,8 +241,8 @@ func readLog(t *testing.T, v *victim, url, creds string) (log [][]byte) {
 // those that have one outcome has two.
 func checkReceipts(t *testing.T, receipts []answered, log [][]byte) {
 	t.Helper()
-	if len(receipts) == 0 {
-		t.Fatal("nothing was answered")
+	if len(receipts) < kills*killWorkers {
+		t.Fatalf("%d answers are too few to have been under load", len(receipts))
 	}
 	seen := map[string]uint64{}
 	for i, b := range log {

@@ -112,6 +112,8 @@ func exitCode(err error) int {
 	case errors.As(err, &refused):
 		info, _ := client.ReasonOf(refused.Reason)
 		return info.Exit
+	case errors.Is(err, client.ErrRequestTooLarge):
+		return exitUsage
 	case errors.Is(err, client.ErrPermissionViolation), errors.Is(err, client.ErrUnauthorized):
 		return exitDenied
 	case errors.Is(err, client.ErrUnavailable), errors.Is(err, client.ErrOutcomeUnknown):

@@ -1,10 +1,17 @@
 package main
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
+	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -36,6 +43,7 @@ func TestScript(t *testing.T) {
 			"ready":    ready,
 			"signal":   signalTo,
 			"digest":   digest,
+			"cert":     certificate,
 			"mode":     mode,
 			"empty":    empty,
 			"checklog": checklog,
@@ -119,6 +127,22 @@ func mode(ts *testscript.TestScript, _ bool, args []string) {
 			ts.Fatalf("%s has mode %o, want %o", name, got, want)
 		}
 	}
+}
+
+// cert CERT KEY makes a self-signed certificate for 127.0.0.1 and its key.
+func certificate(ts *testscript.TestScript, _ bool, args []string) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ts.Check(err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	ts.Check(err)
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}), 0o600))
 }
 
 // digest FILE sets DIGEST to the SHA-256 of the first document of a YAML file.

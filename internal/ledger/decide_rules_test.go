@@ -444,6 +444,36 @@ func TestR77_SameDecisionWithPersuasion(t *testing.T) {
 	l.verify()
 }
 
+// R60: an agent without any policy, which no log of ours has, is allowed nothing.
+func TestR60_AgentWithoutPolicy(t *testing.T) {
+	l := newTinyLog(t)
+	l.add(events.System, 0, &events.AgentRegistered{AgentID: "a", Capabilities: []string{"memory.read", "memory.write"}, PublicKey: publicKey("a")}, nil, false)
+	for operation, request := range map[string]any{
+		"memory.read":      object{"namespace": "n", "key": "k"},
+		"memory.write":     object{"owner_agent_id": "a", "namespace": "n", "key": "k", "value": 1},
+		"memory.delete":    object{"owner_agent_id": "a", "namespace": "n", "key": "k", "expected_revision": 1},
+		"action.authorize": object{"action": "memory.read"},
+		"sop.validate":     object{"sop": object{"sop_id": "s", "version": 1, "steps": []any{object{"step_id": "a", "action": "memory.read"}}}},
+		"agent.register":   object{"agent_id": "b", "capabilities": []string{}, "public_key": publicKey("b")},
+	} {
+		l.mustAsk(reason.NoPolicy, wire.Propose, "a", operation, request)
+	}
+	l.verify()
+}
+
+// A request under another operation than the one it was decoded for is none.
+func TestDecide_OperationIsTheRequests(t *testing.T) {
+	l := newLab(t)
+	r, code := wire.Decode(wire.Control, "apply", []byte(`{"documents":[]}`))
+	if code != "" {
+		t.Fatal(code)
+	}
+	o := Decide(l.state, &Proposal{Lane: wire.Control, Subject: "clerk", Operation: "agent.register", Request: r})
+	if o.Decision.Reason != string(reason.MalformedRequest) {
+		t.Errorf("a registrar applies under another name: %s", o.Decision.Reason)
+	}
+}
+
 // R12: a tree is as deep, and a parent has as many children, as the constants
 // say where no policy says less.
 func TestR12_DepthAndChildrenByDefault(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -24,6 +25,7 @@ func TestMain(m *testing.M) {
 	}
 	dir := os.Getenv(childOpen)
 	if dir == "" {
+		debug.SetGCPercent(400) // tens of thousands of small databases
 		os.Exit(m.Run())
 	}
 	v, err := note.NewVerifier(os.Getenv("STORE_TEST_VKEY"))

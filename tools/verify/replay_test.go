@@ -80,7 +80,7 @@ func TestDamagedDataDirectory(t *testing.T) {
 		if ext := filepath.Ext(path); ext != ".log" && ext != ".sst" || len(original) == 0 {
 			continue
 		}
-		for i := 0; i < len(original); i += 1 + len(original)/25 {
+		for i := 0; i < len(original); i += 1 + len(original)/12 {
 			b := bytes.Clone(original)
 			b[i] ^= 0x10
 			if err := os.WriteFile(path, b, 0o644); err != nil {
@@ -97,7 +97,7 @@ func TestDamagedDataDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if tried < 40 {
+	if tried < 30 {
 		t.Errorf("only %d changes tried", tried)
 	}
 }
