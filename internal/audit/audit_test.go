@@ -381,3 +381,23 @@ func FuzzVerifyExport(f *testing.F) {
 		}
 	})
 }
+
+// TestTreesDoNotMeet: case kind 1. No list of entries shares a root with
+// another of a different length or shape: not with its last entry doubled, not
+// with entries that look like inner nodes.
+func TestTreesDoNotMeet(t *testing.T) {
+	leaf := func(s string) events.Hash { return events.LeafHash([]byte(s)) }
+	a, b, c, d := leaf("a"), leaf("b"), leaf("c"), leaf("d")
+	pair := func(x, y events.Hash) events.Hash { return leaf(string(x[:]) + string(y[:])) }
+	roots := map[events.Hash]string{}
+	for name, leaves := range map[string][]events.Hash{
+		"none": nil, "a": {a}, "ab": {a, b}, "aa": {a, a}, "abc": {a, b, c}, "abcc": {a, b, c, c}, "abcd": {a, b, c, d},
+		"(ab)c": {pair(a, b), c}, "(ab)(cd)": {pair(a, b), pair(c, d)}, "ba": {b, a}, "abcabc": {a, b, c, a, b, c},
+	} {
+		root := logtest.Root(leaves)
+		if other, met := roots[root]; met {
+			t.Errorf("%s and %s share a root", name, other)
+		}
+		roots[root] = name
+	}
+}

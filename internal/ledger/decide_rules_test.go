@@ -461,6 +461,55 @@ func TestR60_AgentWithoutPolicy(t *testing.T) {
 	l.verify()
 }
 
+// The longest names that requests can hold, in the deepest tree: every outcome
+// seals, reads back and has a subject to be published on.
+func TestDecide_LongestNames(t *testing.T) {
+	l := newTinyLog(t)
+	l.quick = true
+	var capabilities []string
+	declared := ""
+	for i := range events.CapabilitiesMax - 3 {
+		name := fmt.Sprintf("%s.%03d", strings.Repeat("c", events.ActionBytesMax-4), i)
+		capabilities = append(capabilities, name)
+		declared += "  " + name + ": {}\n"
+	}
+	all := slices.Sorted(slices.Values(append(capabilities, "memory.read", "memory.write", "agent.register")))
+	l.mustAsk(reason.ControlDone, wire.Control, AdminID, "apply", object{"documents": []string{
+		"apiVersion: ledgerd/v1\nkind: Policy\nversion: " + strings.Repeat("v", events.TokenBytesMax) +
+			"\nenvironment: [" + strings.Join(all, ", ") + "]\nactions:\n" + declared,
+	}})
+	parent := ""
+	for depth := range events.TreeDepthMax {
+		id := fmt.Sprintf("%s%02d", strings.Repeat("a", events.IDBytesMax-2), depth)
+		request := object{"agent_id": id, "capabilities": all, "public_key": publicKey(id)}
+		if parent == "" {
+			l.mustAsk(reason.Registered, wire.Control, AdminID, "agent.register", request)
+		} else {
+			l.mustAsk(reason.Registered, wire.Propose, parent, "agent.register", request)
+		}
+		parent = id
+	}
+	ids := func(n int) object {
+		return object{
+			"operation_id": strings.Repeat(`"`, events.OperationIDBytesMax-1) + fmt.Sprint(n), "trace_id": strings.Repeat(`\`, events.TraceIDBytesMax),
+		}
+	}
+	record := ids(1)
+	record["owner_agent_id"], record["value"], record["visibility"] = parent, 1, "descendants"
+	record["namespace"], record["key"] = strings.Repeat("n", events.NamespaceBytesMax), strings.Repeat("k", events.KeyBytesMax)
+	l.mustAsk(reason.OwnerWrite, wire.Propose, parent, "memory.write", record)
+	l.mustAsk(reason.OperationIDConflict, wire.Propose, parent, "action.authorize", object{"action": capabilities[0], "operation_id": record["operation_id"]})
+	whole := ids(2)
+	token := strings.Repeat("S", events.TokenBytesMax)
+	whole["sop"] = object{"sop_id": token, "version": events.IntegerMax, "steps": []any{object{"step_id": token, "action": capabilities[0]}}}
+	l.mustAsk(reason.SOPAdmitted, wire.Propose, parent, "sop.validate", whole)
+	l.mustAsk(reason.ControlDone, wire.Control, AdminID, "environment.set", object{"capabilities": all})
+	handler := strings.Repeat("h", events.IDBytesMax)
+	l.mustAsk(reason.Registered, wire.Control, AdminID, "principal.register",
+		object{"id": handler, "role": "handler", "public_key": publicKey(handler), "actions": all})
+	l.verify()
+}
+
 // A request under another operation than the one it was decoded for is none.
 func TestDecide_OperationIsTheRequests(t *testing.T) {
 	l := newLab(t)

@@ -13,7 +13,8 @@ import (
 // the one is checked with the chain, the other is random.
 func (r *run) compare(found *logged, want events.Event) bool {
 	want.Seq, want.Prev, want.ID = found.Seq, found.Prev, found.ID
-	b, err := want.Append(nil)
+	b, err := want.Append(r.scratch[:0])
+	r.scratch = b[:0]
 	if err != nil {
 		r.find(found.Seq, "an event that can be written", err.Error())
 		return false

@@ -354,6 +354,9 @@ func (r *run) dueText(effect ledger.Effect) string {
 // align finds which of the effects due an event is: the first that says the
 // same, else the next one if it is of the same type, else none.
 func (r *run) align(found *logged) int {
+	if len(r.due) == 1 && r.due[0].Body.Type() == found.Body.Type() {
+		return 0
+	}
 	for i, effect := range r.due {
 		if effect.Body.Type() == found.Body.Type() && sameBody(effect.Body, found.Body) {
 			return i

@@ -130,6 +130,7 @@ type run struct {
 	unjudged bool            // decision could not be judged: what follows is taken as it is
 
 	snapshotBytes []byte
+	scratch       []byte // for the bytes of an expected event
 }
 
 // logged is an event as it stands in the log.

@@ -44,7 +44,7 @@ var forbidden = map[string][]string{
 var soleImporter = map[string]string{
 	"github.com/cockroachdb/pebble":   "internal/store",
 	"github.com/nats-io/nats-server":  "internal/natsapi",
-	"github.com/goccy/go-yaml":        "cmd/ledgerd",
+	"github.com/goccy/go-yaml":        "none: tests only",
 	"github.com/spf13/cobra":          "cmd/ledgerd",
 	"github.com/rogpeppe/go-internal": "cmd/ledgerd",
 }

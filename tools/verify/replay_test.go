@@ -115,11 +115,11 @@ func unchanged(t *testing.T, dir string) bool {
 	return bytes.Contains(anchor, fmt.Appendf(nil, "\n%d\n", r.Events))
 }
 
-// TestReplayFindsAForgery: a decision changed by somebody with the log's own
+// TestR82_ReplayFindsAForgery: a decision changed by somebody with the log's own
 // key, the chain, the tree and the signature made to fit: integrity passes, and
 // judging again finds it and names it. Without sealed payloads, what could not
 // be judged is counted, and is no pass.
-func TestReplayFindsAForgery(t *testing.T) {
+func TestR82_ReplayFindsAForgery(t *testing.T) {
 	dir := realLedger(t)
 	out := filepath.Join(t.TempDir(), "export")
 	d, err := datadir.Open(dir)
