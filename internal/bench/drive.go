@@ -89,7 +89,7 @@ func (d drive) run(ctx context.Context) (r result, answers int, err error) {
 	return result{
 		rate: float64(len(took)) / end.Sub(from).Seconds(),
 		p50:  took[len(took)/2], p99: took[len(took)*99/100],
-		cpu: (cpuTime() - used) / time.Duration(total),
+		cpu: (cpuTime() - used) / time.Duration(max(1, total)),
 	}, len(took), nil
 }
 
@@ -100,7 +100,7 @@ type sender struct {
 	as      *agent
 	line    []*agent
 	inbox   string
-	mix     [4]int
+	weights [4]int
 	subject [4]string
 	good    string // the members of a procedure all of whose steps are allowed
 	bad     string // and of one whose last is not
@@ -112,10 +112,10 @@ type sender struct {
 	mu    sync.Mutex // held to send and to take an answer
 	slots []slot
 	busy  int
-	last  time.Time       // the last answer came
 	took  []time.Duration // by the answers that count
 
-	answers int // that came, counted or not
+	answers int       // that came, counted or not
+	last    time.Time // when the last of them came
 }
 
 // slot is one request that may be outstanding. Its record is written by nobody
@@ -155,7 +155,7 @@ func Mixes() []string { return []string{"standard", "read", "write", "authorize"
 
 func (d drive) connect(as *agent, slots int, number uint64) (*sender, error) {
 	s := &sender{
-		drive: &d, as: as, line: as.lineage(), inbox: "_INBOX." + as.id + ".", mix: mixes[d.mix],
+		drive: &d, as: as, line: as.lineage(), inbox: "_INBOX." + as.id + ".", weights: mixes[d.mix],
 		slots: make([]slot, slots), free: make(chan *slot, slots), failed: make(chan error, 1),
 		good: procedure("bench.act"), bad: procedure("bench.other"),
 	}
@@ -222,8 +222,7 @@ func (s *sender) onClock(start time.Time, rate float64) {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for ; due.Before(s.until); i++ {
-			due = start.Add(time.Duration(float64(i) / rate * float64(time.Second)))
+		for ; due.Before(s.until); due = due.Add(time.Duration(float64(time.Second) / rate)) {
 			if !due.Before(s.from) {
 				s.took = append(s.took, giveUp.Sub(due))
 			}
@@ -320,8 +319,8 @@ func (s *sender) finish(ctx context.Context) error {
 // next makes the slot's next request and says what its answer must be.
 func (s *sender) next(k *slot) {
 	k.op, k.allowed = 0, k.rng.IntN(10) > 0
-	for share := k.rng.IntN(100); share >= s.mix[k.op]; k.op++ {
-		share -= s.mix[k.op]
+	for share := k.rng.IntN(100); share >= s.weights[k.op]; k.op++ {
+		share -= s.weights[k.op]
 	}
 	b := append(k.body[:0], '{')
 	switch k.op {

@@ -137,25 +137,28 @@ func (b *bench) atRest(n *node) error {
 	if err != nil {
 		return err
 	}
-	err = b.verify(d)
+	size, err := b.verify(d)
 	if err == nil {
 		err = b.replay(n.dir, d.Store)
+	}
+	if err == nil {
+		err = b.disk(filepath.Join(n.dir, "db"), size)
 	}
 	return errors.Join(err, d.Close())
 }
 
 // verify compares verification with the least it takes: hashing the same bytes.
-func (b *bench) verify(d *datadir.Dir) error {
+// It returns how many bytes the events have.
+func (b *bench) verify(d *datadir.Dir) (eventBytes int, err error) {
 	var log [][]byte
-	bytesOf := 0
-	err := d.Store.Events(1, d.Store.Durable(), func(_ uint64, event []byte) error {
-		if bytesOf += len(event); bytesOf <= sampleMax {
+	err = d.Store.Events(1, d.Store.Durable(), func(_ uint64, event []byte) error {
+		if eventBytes += len(event); eventBytes <= sampleMax {
 			log = append(log, bytes.Clone(event))
 		}
 		return nil
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	size := float64(d.Store.Durable())
 	var rates, ratios []float64
@@ -164,17 +167,17 @@ func (b *bench) verify(d *datadir.Dir) error {
 		start := time.Now()
 		report, err := audit.VerifyLog(d.Source(), audit.Options{})
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if report.Exit != audit.ExitPass {
-			return fmt.Errorf("the log does not verify: %+v", report)
+			return 0, fmt.Errorf("the log does not verify: %+v", report)
 		}
 		rate := size / time.Since(start).Seconds()
 		bare := chainHash(log)
 		rates, ratios = append(rates, bare), append(ratios, rate/bare)
 	}
-	b.report.set("verify", true, fmt.Sprintf("%s events of %.0f bytes; bare hash %s/s", count(size), float64(bytesOf)/size, count(median(rates))), ratios...)
-	return b.disk(filepath.Join(b.dir, "feed", "db"), bytesOf)
+	b.report.set("verify", true, fmt.Sprintf("%s events of %.0f bytes; bare hash %s/s", count(size), float64(eventBytes)/size, count(median(rates))), ratios...)
+	return eventBytes, nil
 }
 
 const sampleMax = 256 << 20 // bytes of events hashed for comparison

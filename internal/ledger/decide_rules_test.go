@@ -141,66 +141,48 @@ func TestR28_FirstFailingGuardDecides(t *testing.T) {
 	l.verify()
 }
 
-// R41: the same for the checks of a step.
+// R41: the same for the checks of a step, in every combination of what can be
+// wrong with it.
 func TestR41_FirstFailingCheckDecides(t *testing.T) {
 	l := newLab(t)
-	checks := []reason.Code{
-		reason.EmptyStepID, reason.DuplicateStepID, reason.UnknownAction, reason.ActionNotInEffectiveCapabilities,
-		reason.CrossOwnerMemoryWrite, reason.ReferenceOutOfScope, reason.ArgumentSchema,
-	}
-	for _, writes := range []bool{true, false} {
-		for fails := range 1 << len(checks) {
-			who, id, action := "researcher", "b", "memory.read"
-			arguments := object{"namespace": "notes", "key": "k", "owner_agent_id": "report_manager"}
-			if writes {
-				action = "memory.write"
-				arguments["value"] = 1
-			}
-			if fails&8 != 0 { // holds neither memory.read nor memory.write
-				who = "clerk2"
-			}
-			if writes {
-				arguments["owner_agent_id"] = who
-			}
-			if fails&1 != 0 {
-				id = ""
-			} else if fails&2 != 0 {
-				id = "a"
-			}
-			if fails&4 != 0 {
-				action = "memory.undo"
-			}
-			if fails&(16|32) != 0 && (writes || fails&32 != 0) {
-				arguments["owner_agent_id"] = "archivist"
-			}
-			if fails&64 != 0 {
-				delete(arguments, "key")
-			}
-			want := reason.StepAllowed
-			for i, code := range slices.Backward(checks) {
-				applies := fails&(1<<i) != 0
-				if code == reason.CrossOwnerMemoryWrite && writes {
-					applies = fails&(16|32) != 0 // any other's is also outside of what it may write
+	l.mustAsk(reason.Registered, wire.Control, AdminID, "agent.register",
+		object{"agent_id": "idle", "parent_id": "report_manager", "capabilities": []string{"artifact.save"}, "public_key": publicKey("idle")})
+	for _, id := range []string{"b", "a", ""} {
+		for _, known := range []string{"memory.read", "memory.write"} {
+			for _, action := range []string{known, "memory.undo"} {
+				for _, who := range []string{"researcher", "idle"} {
+					for _, owner := range []string{who, "report_manager", "archivist"} {
+						for _, arguments := range []object{{"namespace": "n", "key": "k"}, {"namespace": "n"}} {
+							arguments["owner_agent_id"] = owner
+							if known == "memory.write" {
+								arguments["value"] = 1
+							}
+							want := reason.StepAllowed
+							switch {
+							case id == "":
+								want = reason.EmptyStepID
+							case id == "a":
+								want = reason.DuplicateStepID
+							case action == "memory.undo":
+								want = reason.UnknownAction
+							case who == "idle":
+								want = reason.ActionNotInEffectiveCapabilities
+							case action == "memory.write" && owner != who:
+								want = reason.CrossOwnerMemoryWrite
+							case owner == "archivist":
+								want = reason.ReferenceOutOfScope
+							case arguments["key"] == nil:
+								want = reason.ArgumentSchema
+							}
+							steps := []any{object{"step_id": "a", "action": "artifact.save"}, object{"step_id": id, "action": action, "arguments": arguments}}
+							request := toJSON(object{"sop": object{"sop_id": "s", "version": 1, "steps": steps}})
+							o := l.ask(wire.Propose, who, "sop.validate", request)
+							if len(o.Steps) != 2 || o.Steps[0].Reason != string(reason.StepAllowed) || o.Steps[1].Reason != string(want) {
+								t.Fatalf("%s: %s\nwant %s, got %+v", who, request, want, o.Steps)
+							}
+						}
+					}
 				}
-				if code == reason.CrossOwnerMemoryWrite && !writes || code == reason.ReferenceOutOfScope && writes {
-					applies = false
-				}
-				if code == reason.DuplicateStepID && fails&1 != 0 {
-					applies = false
-				}
-				if applies {
-					want = code
-				}
-			}
-			if l.state.Agent("clerk2") == nil {
-				l.mustAsk(reason.Registered, wire.Control, AdminID, "agent.register",
-					object{"agent_id": "clerk2", "parent_id": "report_manager", "capabilities": []string{}, "public_key": publicKey("clerk2")})
-			}
-			steps := []any{object{"step_id": "a", "action": "artifact.save"}, object{"step_id": id, "action": action, "arguments": arguments}}
-			request := toJSON(object{"sop": object{"sop_id": "s", "version": 1, "steps": steps}})
-			o := l.ask(wire.Propose, who, "sop.validate", request)
-			if len(o.Steps) != 2 || o.Steps[1].Reason != string(want) {
-				t.Fatalf("%07b writes %v: %s\ngot %+v, want %s", fails, writes, request, o.Steps[1], want)
 			}
 		}
 	}
@@ -213,10 +195,10 @@ func TestR8_EveryDecisionNamesItself(t *testing.T) {
 	l := newLab(t)
 	record := object{"owner_agent_id": "researcher", "namespace": "notes", "key": "a", "value": 1}
 	for _, c := range []struct {
-		lane                 wire.Lane
-		who, operation       string
-		request              any
-		resource, operation2 string
+		lane              wire.Lane
+		who, operation    string
+		request           any
+		resource, written string
 	}{
 		{wire.Propose, "researcher", "memory.write", record, "researcher:notes.a", ""},
 		{wire.Propose, "formatter", "memory.write", record, "researcher:notes.a", ""},
@@ -245,7 +227,7 @@ func TestR8_EveryDecisionNamesItself(t *testing.T) {
 			}
 		}
 		policy := l.state.Policy
-		if d.Subject != c.who || d.Operation != cmpOr(c.operation2, c.operation) || d.Resource != c.resource ||
+		if d.Subject != c.who || d.Operation != cmpOr(c.written, c.operation) || d.Resource != c.resource ||
 			d.Reason == "" || d.PolicyVersion != "lab-1" || d.PolicyDigest != policy.Digest {
 			t.Errorf("%s %s: %+v", c.who, c.operation, d)
 		}
@@ -306,7 +288,7 @@ func TestR44_JudgingTouchesNoTool(t *testing.T) {
 		t.Fatalf("%s with %d effects", o.Decision.Reason, len(o.Effects))
 	}
 	canonical := "{\"number\":1.50,\"path\":\"a/../b//c\",\"text\":\"é e\u0301\",\"url\":\"HTTP://Example.org:80/%7e\",\"z\":1}"
-	if want := events.ArgumentsDigest([events.SaltLen]byte{}, []byte(canonical)); o.Steps[0].ArgumentsDigest != want {
+	if want := events.ArgumentsDigest(stepSalt([events.SaltLen]byte{}, 1), []byte(canonical)); o.Steps[0].ArgumentsDigest != want {
 		t.Fatalf("the arguments digested are not %s", canonical)
 	}
 	l.verify()

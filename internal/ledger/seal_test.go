@@ -141,6 +141,15 @@ func TestR73_EqualValuesHaveDifferentCommitments(t *testing.T) {
 			}
 		}
 	}
+	same := `{"step_id":"%d","action":"artifact.save","arguments":{"path":"same"}}`
+	r := s.Propose("researcher", "sop.validate", replaytest.SOP("steps", fmt.Sprintf(same, 1), fmt.Sprintf(same, 2)))
+	for seq := r.Seq - 2; seq < r.Seq; seq++ {
+		b, err := s.Event(seq)
+		must(t, err)
+		e, err := events.Parse(b)
+		must(t, err)
+		note(fmt.Sprintf("the step's arguments in event %d", seq), e.Body.(*events.Decision).ArgumentsDigest)
+	}
 	// a commitment is a hash over the salt, so that the value alone gives nothing
 	if h := events.PayloadCommitment([events.SaltLen]byte{}, []byte(`"same"`)); seen[h] != "" {
 		t.Error("a commitment without salt")

@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -65,14 +67,22 @@ func (w *sealing) outcome(p *Proposal, o *Outcome, now events.Time) error {
 }
 
 // Digest puts the salted digests of the arguments into the outcome's decisions.
-// The salt is that of the request's own commitment.
+// The salt is that of the request's own commitment; each step has one made from
+// it, so that steps with equal arguments do not show it.
 func (o *Outcome) Digest(salt [events.SaltLen]byte) {
 	if o.args != nil {
 		o.Decision.ArgumentsDigest = events.ArgumentsDigest(salt, o.args)
 	}
 	for i, step := range o.Steps {
-		step.ArgumentsDigest = events.ArgumentsDigest(salt, o.stepArgs[i])
+		step.ArgumentsDigest = events.ArgumentsDigest(stepSalt(salt, uint64(i)+1), o.stepArgs[i])
 	}
+}
+
+// stepSalt is the salt of the n-th step's arguments, counted from 1:
+// SHA-256("ledgerd/step/v1\n" ‖ salt ‖ u64be n).
+func stepSalt(salt [events.SaltLen]byte, n uint64) [events.SaltLen]byte {
+	b := append([]byte("ledgerd/step/v1\n"), salt[:]...)
+	return sha256.Sum256(binary.BigEndian.AppendUint64(b, n))
 }
 
 // KeepsRequest reports whether the canonical request is kept as the decision's

@@ -59,11 +59,11 @@ var faults = []fault{
 		patches: []patch{{"internal/projection/query.go", `(!s.IsNarrowed || s.Narrowed.Has(capability))`, `(!s.IsNarrowed || s.Narrowed != nil)`}},
 	},
 	{
-		name: "a revoked ancestor's capabilities stay", pkg: "internal/ledger", test: "TestR13_RevokedDoesNothing",
+		name: "a revoked ancestor's capabilities stay", pkg: "internal/ledger", test: "TestR13_RevokedIsNobodyForEver",
 		patches: []patch{{"internal/projection/query.go", `if a.Revoked || !a.Declared.Has(capability) {`, `if !a.Declared.Has(capability) {`}},
 	},
 	{
-		name: "unknown action allowed", pkg: "internal/ledger", test: "TestR7_ActionsAgainstNaive",
+		name: "unknown action allowed", pkg: "internal/ledger", test: "TestR7_UnknownIsNotDenied",
 		patches: []patch{{"internal/ledger/decide.go", `	case !j.s.Policy.KnownAction(r.Action):
 		return reason.UnknownAction
 	case !j.holds(r.Action):`, `	case j.s.Policy.KnownAction(r.Action) && !j.holds(r.Action):`}},
@@ -122,7 +122,7 @@ var faults = []fault{
 		patches: []patch{{"internal/ledger/decide.go", `policy.CombineAllTrue(values)`, `policy.CombineAllTrue(values[:1])`}},
 	},
 	{
-		name: "a hidden mandatory record does not count", pkg: "internal/ledger", test: "TestR29_DescendantsOnlyTighten",
+		name: "a hidden mandatory record does not count", pkg: "internal/ledger", test: "TestR29_MandatoryRecordsCombine",
 		patches: []patch{{"internal/ledger/decide.go", `				owners = append(owners, a.ID)
 			}
 			values = append(values, record.Mandatory)
@@ -142,7 +142,7 @@ var faults = []fault{
 	return value, ok`}},
 	},
 	{
-		name: "anyone writes", pkg: "internal/ledger", test: "TestR24_ChangesAgainstNaive",
+		name: "anyone writes", pkg: "internal/ledger", test: "TestR24_OnlyTheOwnerChanges",
 		patches: []patch{{"internal/ledger/decide.go", `case w.Owner != j.p.Subject:`, `case w.Owner == "":`}},
 	},
 	{
@@ -351,7 +351,7 @@ var faults = []fault{
 		patches: []patch{{"internal/natsapi/api.go", `case id != "" && wire.OwnInbox(id, reply):`, `case id != "" && len(reply) > 0:`}},
 	},
 	{
-		name: "connection not cut at revocation", pkg: "internal/ledger", test: "TestR13_RevocationAndRekeyingCutBeforeTheAnswer",
+		name: "connection not cut at revocation", pkg: "internal/natsapi", test: "TestR13_ARevokedAgentIsCutAndItsSubtreeHoldsNothing",
 		patches: []patch{{"internal/ledger/answer.go", `id != "" && l.Hooks.Cut != nil {`, `id == "" && l.Hooks.Cut != nil {`}},
 	},
 	{
