@@ -32,6 +32,7 @@ temporary directory, which it removes.`,
 				return usagef("--mix %s: it is one of %s", o.Mix, strings.Join(bench.Mixes(), ", "))
 			}
 			o.Build, o.Version, o.Progress = build(), semver(), a.stderr
+			tuneRuntime() // as serve does: what is measured is what is run
 			report, err := bench.Run(cmd.Context(), o)
 			if err != nil {
 				return err

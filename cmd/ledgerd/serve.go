@@ -236,6 +236,7 @@ func parseBytes(s string) (uint64, error) {
 }
 
 func (a *app) serve(ctx context.Context, o nodeOptions) error {
+	tuneRuntime()
 	log := slog.New(slog.NewTextHandler(a.stderr, nil))
 	n, err := startNode(o, log)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -132,6 +133,20 @@ func TestSourceDamage(t *testing.T) {
 				}
 			}
 		})
+	}
+	// One whose leaf is gone too is one fault at its place, and no noise above it.
+	both := logtest.Sample(origin, 1, 400)
+	lost := both.Source()
+	lost.Events = failing(lost.Events, boom, 40)
+	all := lost.Hashes
+	lost.Hashes = func(indexes []int64) ([]tlog.Hash, error) {
+		if slices.Contains(indexes, tlog.StoredHashIndex(0, 39)) {
+			return nil, boom
+		}
+		return all(indexes)
+	}
+	if r := verifyLog(t, lost, audit.Options{}); r.Exit != audit.ExitFail || len(r.Faults) != 2 || r.Faults[0].Seq != 40 || r.Faults[1].Check != "checkpoint" {
+		t.Errorf("%s", text(r))
 	}
 	// An unreadable event whose leaf is stored leaves the rest proven: the root fits.
 	l := logtest.Sample(origin, 1, 400)

@@ -2,6 +2,7 @@ package events
 
 import (
 	"bytes"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -66,6 +67,14 @@ func (c *coder) object(fields func(*coder)) {
 }
 
 func (c *coder) key(name string) {
+	if !c.reading && c.err == nil {
+		if !c.first {
+			c.buf = append(c.buf, ',')
+		}
+		c.first = false
+		c.buf = append(append(append(c.buf, '"'), name...), '"', ':')
+		return
+	}
 	if !c.first {
 		c.lit(",")
 	}
@@ -81,11 +90,18 @@ func (c *coder) present(name string, set bool) bool {
 	if !c.reading {
 		return set
 	}
-	sep := ","
-	if c.first {
-		sep = ""
+	if c.err != nil {
+		return false
 	}
-	return c.peek(sep + `"` + name + `":`)
+	at := c.buf[c.pos:]
+	if !c.first {
+		if len(at) == 0 || at[0] != ',' {
+			return false
+		}
+		at = at[1:]
+	}
+	n := len(name)
+	return len(at) >= n+3 && at[0] == '"' && string(at[1:n+1]) == name && at[n+1] == '"' && at[n+2] == ':'
 }
 
 func (c *coder) str(name string, v *string) {
@@ -107,6 +123,10 @@ func (c *coder) text(v *string) {
 		return
 	}
 	if !c.reading {
+		if plain(*v) {
+			c.buf = append(append(append(c.buf, '"'), *v...), '"')
+			return
+		}
 		if !utf8.ValidString(*v) || strings.IndexByte(*v, 0) >= 0 {
 			c.fail("string is not UTF-8 without NUL")
 			return
@@ -115,6 +135,31 @@ func (c *coder) text(v *string) {
 		return
 	}
 	*v = c.readString()
+}
+
+// plain reports whether s is written as it stands: printable ASCII without
+// quote and backslash, as nearly every string of ours is.
+func plain(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c < 0x20 || c > 0x7e || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
+// fixed reads a string of exactly n bytes that holds no escape, without a copy.
+func (c *coder) fixed(n int) []byte {
+	if c.err != nil {
+		return nil
+	}
+	at := c.buf[c.pos:]
+	if len(at) < n+2 || at[0] != '"' || at[n+1] != '"' {
+		c.fail("expected a string of %d bytes", n)
+		return nil
+	}
+	c.pos += n + 2
+	return at[1 : n+1]
 }
 
 func (c *coder) readString() string {
@@ -152,18 +197,18 @@ func (c *coder) readString() string {
 
 func (c *coder) hash(name string, v *Hash) {
 	c.key(name)
-	s := ""
+	if c.err != nil {
+		return
+	}
 	if !c.reading {
-		s = v.String()
+		c.buf = append(hex.AppendEncode(append(c.buf, '"'), v[:]), '"')
+		return
 	}
-	c.text(&s)
-	if c.reading && c.err == nil {
-		h, err := ParseHash(s)
-		if err != nil {
-			c.fail("%s: %v", name, err)
-		}
-		*v = h
+	h, ok := hashOf(c.fixed(2 * len(v)))
+	if c.err == nil && !ok {
+		c.fail("%s has a character that is no lower-case hex digit", name)
 	}
+	*v = h
 }
 
 func (c *coder) optHash(name string, v *Hash) {
@@ -177,17 +222,19 @@ func (c *coder) optHash(name string, v *Hash) {
 
 func (c *coder) time(name string, v *Time) {
 	c.key(name)
-	s := ""
+	if c.err != nil {
+		return
+	}
 	if !c.reading {
 		if *v < 0 || *v > timeMax {
 			c.fail("%s is outside the years 1970 to 9999", name)
 			return
 		}
-		s = v.String()
+		c.buf = append(v.append(append(c.buf, '"')), '"')
+		return
 	}
-	c.text(&s)
-	if c.reading && c.err == nil {
-		t, err := ParseTime(s)
+	if b := c.fixed(len(timeLayout)); c.err == nil {
+		t, err := ParseTime(string(b))
 		if err != nil {
 			c.fail("%s: %v", name, err)
 		}

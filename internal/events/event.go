@@ -92,27 +92,47 @@ func (e *Event) fields(c *coder, t *string, body func() Body) {
 }
 
 func (e *Event) uuid(c *coder) {
-	var s string
-	if !c.reading {
-		s = UUIDString(e.ID)
-	}
-	c.str("id", &s)
+	c.key("id")
 	if c.err != nil {
 		return
 	}
-	b, err := hex.DecodeString(strings.ReplaceAll(s, "-", ""))
-	if err != nil || len(b) != len(e.ID) {
-		c.fail("id is no UUID")
-		return
+	id := e.ID
+	if c.reading {
+		b := c.fixed(36)
+		if c.err != nil {
+			return
+		}
+		id = uuidOf(b)
+		if UUIDString(id) != string(b) {
+			c.fail("id is no UUID")
+			return
+		}
+		e.ID = id
 	}
-	id := [16]byte(b)
-	if UUIDString(id) != s || id[6]>>4 != 7 || id[8]>>6 != 2 {
+	if id[6]>>4 != 7 || id[8]>>6 != 2 {
 		c.fail("id is no version 7 UUID")
 		return
 	}
-	if c.reading {
-		e.ID = id
+	if !c.reading {
+		c.buf = append(appendUUID(append(c.buf, '"'), id), '"')
 	}
+}
+
+func uuidOf(b []byte) (id [16]byte) {
+	hex.Decode(id[0:4], b[0:8])
+	hex.Decode(id[4:6], b[9:13])
+	hex.Decode(id[6:8], b[14:18])
+	hex.Decode(id[8:10], b[19:23])
+	hex.Decode(id[10:16], b[24:36])
+	return id
+}
+
+func appendUUID(dst []byte, id [16]byte) []byte {
+	dst = append(hex.AppendEncode(dst, id[0:4]), '-')
+	dst = append(hex.AppendEncode(dst, id[4:6]), '-')
+	dst = append(hex.AppendEncode(dst, id[6:8]), '-')
+	dst = append(hex.AppendEncode(dst, id[8:10]), '-')
+	return hex.AppendEncode(dst, id[10:16])
 }
 
 // UUIDString is the 36-character lower-case text form of id.

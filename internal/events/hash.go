@@ -33,6 +33,21 @@ func ParseHash(s string) (Hash, error) {
 	return h, nil
 }
 
+// hashOf reads 64 lower-case hex digits.
+func hashOf(b []byte) (h Hash, ok bool) {
+	if len(b) != 2*len(h) {
+		return h, false
+	}
+	for i := range h {
+		hi, lo := hexDigit(b[2*i]), hexDigit(b[2*i+1])
+		if hi > 15 || lo > 15 {
+			return Hash{}, false
+		}
+		h[i] = hi<<4 | lo
+	}
+	return h, true
+}
+
 func hexDigit(c byte) byte {
 	switch {
 	case '0' <= c && c <= '9':

@@ -3,7 +3,7 @@ package events
 import (
 	"fmt"
 	"math"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -186,7 +186,15 @@ func (p *parser) sortMembers(m []Member) {
 	if sorted {
 		return
 	}
-	sort.Slice(m, func(i, j int) bool { return canonicalLess(m[i].Name, m[j].Name) })
+	slices.SortFunc(m, func(a, b Member) int {
+		switch {
+		case canonicalLess(a.Name, b.Name):
+			return -1
+		case canonicalLess(b.Name, a.Name):
+			return 1
+		}
+		return 0
+	})
 	for i := 1; i < len(m); i++ {
 		if m[i-1].Name == m[i].Name {
 			p.fail("duplicate member name")

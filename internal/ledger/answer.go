@@ -257,6 +257,7 @@ func (l *Ledger) event(seq uint64) (events.Event, events.Hash, error) {
 const (
 	checkpointEvery  = 100 * time.Millisecond
 	checkpointEvents = 256
+	checkpointGap    = 20 * time.Millisecond // its syncs compete with the log's own
 	noteEvery        = time.Second
 )
 
@@ -265,14 +266,14 @@ const (
 func (l *Ledger) checkpoints(ctx context.Context) {
 	tick := time.NewTicker(checkpointEvery)
 	defer tick.Stop()
-	announced, sent := uint64(0), time.Time{}
+	announced, sent, last := uint64(0), time.Time{}, time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		case <-l.poke:
-			if l.store.Durable()-l.signed.Load() < checkpointEvents {
+			if l.store.Durable()-l.signed.Load() < checkpointEvents || time.Since(last) < checkpointGap {
 				continue
 			}
 		}
@@ -283,6 +284,7 @@ func (l *Ledger) checkpoints(ctx context.Context) {
 			l.fail(err)
 			return
 		}
+		last = time.Now()
 		if size := l.signed.Load(); size != announced && time.Since(sent) >= noteEvery {
 			announced, sent = size, time.Now()
 			if l.Hooks.Note != nil {

@@ -315,7 +315,7 @@ func (l *Ledger) judge(b *batch) error {
 			delete(l.recent, seq)
 		}
 	}
-	w := newSealing(l)
+	w := newSealing(l, len(b.jobs))
 	for _, j := range b.jobs {
 		if err := l.judgeOne(w, j); err != nil {
 			return err

@@ -236,7 +236,7 @@ func (l *Ledger) openPayload(seq uint64) ([]byte, error) {
 
 // begin appends ledger.opened and signs what is there.
 func (l *Ledger) begin() error {
-	w := newSealing(l)
+	w := newSealing(l, 1)
 	opened := &events.LedgerOpened{Rules: Rules, Build: l.options.Build}
 	if err := w.add(&events.Event{Time: l.now(), Agent: events.System, Body: opened}, nil); err != nil {
 		return err

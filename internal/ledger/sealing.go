@@ -23,8 +23,17 @@ type sealing struct {
 	arena    []byte
 }
 
-func newSealing(l *Ledger) *sealing {
-	return &sealing{l: l, batch: store.Batch{First: l.state.Seq + 1, Keys: map[string][]byte{}}}
+// newSealing makes room for about jobs outcomes of one event each.
+func newSealing(l *Ledger, jobs int) *sealing {
+	return &sealing{
+		l:      l,
+		sealed: make([]sealedEvent, 0, jobs+1),
+		arena:  make([]byte, 0, 768*jobs),
+		batch: store.Batch{
+			First: l.state.Seq + 1, Keys: map[string][]byte{},
+			Events: make([][]byte, 0, jobs+1), Leaves: make([]events.Hash, 0, jobs+1), Payloads: make([]store.Payload, 0, jobs+1),
+		},
+	}
 }
 
 // outcome seals one outcome: its decisions, then what follows from them, with

@@ -120,15 +120,33 @@ func (s *Store) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	defer s.leave()
 	end := int64(storedCount(s.Durable()))
 	hashes := make([]tlog.Hash, len(indexes))
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{hashKeys}, UpperBound: []byte{hashKeys + 1}})
+	if err != nil {
+		return nil, damage(err)
+	}
+	defer it.Close()
 	for i, index := range indexes {
 		if index < 0 || index >= end {
 			return nil, fmt.Errorf("tree hash %d: %w, which has %d", index, ErrNotFound, end)
 		}
-		h, err := s.hash(uint64(index))
-		if err != nil {
-			return nil, err
+		if i > 0 && index == indexes[i-1]+1 {
+			it.Next()
+		} else {
+			it.SeekGE(numKey(hashKeys, uint64(index)))
 		}
-		hashes[i] = tlog.Hash(h)
+		if !it.Valid() {
+			return nil, fmt.Errorf("%w: tree hash %d is missing", ErrCorrupt, index)
+		}
+		if got, err := keyNum(it.Key()); err != nil || got != uint64(index) {
+			return nil, fmt.Errorf("%w: tree hash %d is missing", ErrCorrupt, index)
+		}
+		b, err := it.ValueAndErr()
+		if err != nil {
+			return nil, damage(err)
+		}
+		if copy(hashes[i][:], b) != len(b) || len(b) != len(hashes[i]) {
+			return nil, fmt.Errorf("%w: tree hash %d has %d bytes", ErrCorrupt, index, len(b))
+		}
 	}
 	return hashes, nil
 }
