@@ -116,6 +116,21 @@ func TestApplyFolds(t *testing.T) {
 	if _, ok := s.Operation("kid", "op 1"); ok {
 		t.Error("another agent's operation id")
 	}
+	for _, d := range []*events.Decision{
+		{Subject: "root", Operation: "action.authorize", OperationID: "op 1"}, // the first use stays
+		{Subject: "root", Operation: "sop.validate", StepID: "a", OperationID: "op 2"},
+		{Subject: "root", Operation: "memory.read", OperationID: "op 2"},
+	} {
+		if err := s.apply(of(d)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if op, _ := s.Operation("root", "op 1"); op.Seq != 13 {
+		t.Error("the first use of an operation id is forgotten", op)
+	}
+	if op, ok := s.Operation("root", "op 2"); ok {
+		t.Error("a step or a read takes an operation id", op)
+	}
 }
 
 // R60: an event that does not fit the state before it stops the fold, whatever
