@@ -131,6 +131,10 @@ func TestAWallClockFarAheadIsNotFollowedUntilAccepted(t *testing.T) {
 	if got := tick(t, s); got != at {
 		t.Errorf("time went from %s to %s", at, got)
 	}
+	c.pass(2 * time.Second)
+	if got, want := tick(t, s), at+2_000_000; got != want {
+		t.Errorf("accepted behind and 2 s later %s, want %s", got, want)
+	}
 	s.Stop()
 }
 
@@ -150,6 +154,10 @@ func TestLedgerTimeAcrossAStop(t *testing.T) {
 	s = replaytest.Start(t, o)
 	if got := tick(t, s); got != at {
 		t.Errorf("time went from %s to %s", at, got)
+	}
+	c.pass(2 * time.Second)
+	if got, want := tick(t, s), at+2_000_000; got != want {
+		t.Errorf("opened behind and 2 s later %s, want %s", got, want)
 	}
 	s.Stop()
 }

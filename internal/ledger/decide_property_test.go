@@ -531,10 +531,6 @@ func TestR21_ReadsAgainstNaive(t *testing.T) {
 // is not there; each change is the next revision; a visibility not mentioned
 // stays.
 func TestR24_ChangesAgainstNaive(t *testing.T) {
-	type change struct {
-		last *naiveRecord
-		n    int
-	}
 	histories(t, func(t *rapid.T, h *history, p *Proposal, o *Outcome, _ map[string][]string) {
 		for _, effect := range o.Effects {
 			var rec events.Record

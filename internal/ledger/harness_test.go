@@ -3,7 +3,6 @@ package ledger_test
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -215,13 +214,6 @@ func contents(t testing.TB, dir string) map[string]string {
 		return err
 	}))
 	return files
-}
-
-func unmarshal(t testing.TB, text string) map[string]any {
-	t.Helper()
-	var m map[string]any
-	must(t, json.Unmarshal([]byte(text), &m))
-	return m
 }
 
 // overwritePayload exchanges a payload record behind the ledger's back.

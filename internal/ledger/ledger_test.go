@@ -528,11 +528,15 @@ func TestAFailureToSealStopsTheLedger(t *testing.T) {
 	l, err := ledger.Open(o)
 	must(t, err)
 	s := &replaytest.Session{Ledger: l, T: t, Options: o}
-	before, after := s.Send(proposeWrite("a", `1`, 0, "")), s.Send(proposeWrite("b", `1`, 0, ""))
+	var answers []<-chan replaytest.Reply // more than one batch takes
+	for i := range 400 {
+		answers = append(answers, s.Send(proposeWrite(fmt.Sprint(i), `1`, 0, "")))
+	}
 	l.Note(&events.TransportDenied{Refusals: events.Refusals{ID: "\xff"}})
 	s = replaytest.Run(t, l, o)
-	expect(t, <-before, reason.NotKnownCommitted)
-	expect(t, <-after, reason.NotKnownCommitted)
+	for _, answer := range answers {
+		expect(t, <-answer, reason.NotKnownCommitted)
+	}
 	if err := s.End(); err == nil || l.Err() == nil {
 		t.Error("Run returned no failure")
 	}
@@ -673,6 +677,48 @@ func TestWithoutItsAnchorTheLedgerStops(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(o.Dir, "anchor"), saved, 0o600))
 		replaytest.Start(t, o).Stop()
 	}
+}
+
+// What is still queued when the ledger fails is not decided any more, though
+// the store would take it.
+func TestNothingIsDecidedAfterAFailure(t *testing.T) {
+	o := newDir(t)
+	start(t, o).Stop()
+	g := newGate()
+	o.Store.FS, o.AnchorSync = g.fs(vfs.Default), true
+	s := replaytest.Start(t, o)
+	g.shut()
+	var answers []<-chan replaytest.Reply
+	for i := range ledger.Ahead { // each in a batch of its own, until the writer waits for the first
+		answers = append(answers, s.Send(proposeWrite(fmt.Sprintf("early%d", i), `1`, 0, "")))
+		for ledger.Queued(s.Ledger) > 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for i := range 10 {
+		answers = append(answers, s.Send(proposeWrite(fmt.Sprintf("late%d", i), `1`, 0, "")))
+	}
+	anchor := filepath.Join(o.Dir, "anchor")
+	must(t, os.Rename(anchor, anchor+".away"))
+	g.open()
+	for _, answer := range answers {
+		expect(t, <-answer, reason.NotKnownCommitted)
+	}
+	if err := s.End(); !errors.Is(err, store.ErrNoAnchor) {
+		t.Errorf("Run returned %v", err)
+	}
+	must(t, os.Rename(anchor+".away", anchor))
+	o.Store.FS = nil
+	s = replaytest.Start(t, o)
+	for i := range 10 {
+		if got := revision(t, s.Ledger, "researcher", "notes", fmt.Sprintf("late%d", i)); got != 0 {
+			t.Errorf("late%d was written after the failure", i)
+		}
+	}
+	if got := revision(t, s.Ledger, "researcher", "notes", "early0"); got != 1 {
+		t.Error("the first, which was synced, is not there")
+	}
+	s.Stop()
 }
 
 func digest(t testing.TB, l *ledger.Ledger) events.Hash {

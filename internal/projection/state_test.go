@@ -356,6 +356,11 @@ func TestRecordsListsTheLiving(t *testing.T) {
 	if n != 1 {
 		t.Errorf("%d records after the first was enough", n)
 	}
+	holders := map[string]string{}
+	s.Keys(func(key, id string) { holders[key] = id })
+	if len(holders) != 7 || holders["UTOOLS"] != "tools" || holders["UTOOLS2"] != "tools" || holders["UGONE"] != "gone" {
+		t.Errorf("keys: %v", holders)
+	}
 	if got := strings.Join(s.AgentIDs(), " ") + "|" + strings.Join(s.PrincipalIDs(), " "); got != "gone kid root|admin eyes tools" {
 		t.Error(got)
 	}
