@@ -283,13 +283,15 @@ func TestR44_JudgingTouchesNoTool(t *testing.T) {
 	arguments := `{"z":1,"path":"a/../b//c","url":"HTTP://Example.org:80/%7e","number":1.50,"text":"\u00e9 e\u0301"}`
 	before := l.essence()
 	o := l.ask(wire.Propose, "researcher", "sop.validate",
-		`{"sop":{"sop_id":"s","version":1,"steps":[{"step_id":"a","action":"artifact.save","arguments":`+arguments+`}]}}`)
+		`{"sop":{"sop_id":"s","version":1,"steps":[{"step_id":"b","action":"artifact.save"},{"step_id":"a","action":"artifact.save","arguments":`+arguments+`}]}}`)
 	if o.Decision.Reason != string(reason.SOPAdmitted) || len(o.Effects) > 0 || l.essence() != before {
 		t.Fatalf("%s with %d effects", o.Decision.Reason, len(o.Effects))
 	}
 	canonical := "{\"number\":1.50,\"path\":\"a/../b//c\",\"text\":\"é e\u0301\",\"url\":\"HTTP://Example.org:80/%7e\",\"z\":1}"
-	if want := events.ArgumentsDigest(stepSalt([events.SaltLen]byte{}, 1), []byte(canonical)); o.Steps[0].ArgumentsDigest != want {
-		t.Fatalf("the arguments digested are not %s", canonical)
+	for i, want := range []string{"{}", canonical} {
+		if o.Steps[i].ArgumentsDigest != events.ArgumentsDigest(stepSalt([events.SaltLen]byte{}, uint64(i)+1), []byte(want)) {
+			t.Fatalf("the arguments digested are not %s", want)
+		}
 	}
 	l.verify()
 }
@@ -489,6 +491,20 @@ func TestDecide_LongestNames(t *testing.T) {
 	handler := strings.Repeat("h", events.IDBytesMax)
 	l.mustAsk(reason.Registered, wire.Control, AdminID, "principal.register",
 		object{"id": handler, "role": "handler", "public_key": publicKey(handler), "actions": all})
+	l.verify()
+}
+
+// What is wrong with documents is listed up to a bound, however many there are.
+func TestDecide_FaultsAreBounded(t *testing.T) {
+	l := newLab(t)
+	documents := make([]string, 3*faultsMax)
+	for i := range documents {
+		documents[i] = "kind: Nonsense\n"
+	}
+	o := l.mustAsk(reason.PolicyInvalid, wire.Control, AdminID, "apply", object{"documents": documents})
+	if len(o.Faults) != faultsMax {
+		t.Errorf("%d faults are told", len(o.Faults))
+	}
 	l.verify()
 }
 

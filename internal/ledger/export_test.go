@@ -2,11 +2,8 @@ package ledger
 
 import "github.com/ledgerd/ledgerd/internal/events"
 
-// Ahead is how many batches are judged while the first is not answered.
-const Ahead = 1 + inFlightMax + 1
-
-// Queued is how many proposals wait.
-func Queued(l *Ledger) int { return len(l.proposals) }
+// Ahead is how many batches are judged while one before them is not answered.
+const Ahead = inFlightMax + 1
 
 type opener = func(seq uint64, record []byte) ([events.SaltLen]byte, []byte, error)
 

@@ -688,12 +688,12 @@ func TestNothingIsDecidedAfterAFailure(t *testing.T) {
 	o.Store.FS, o.AnchorSync = g.fs(vfs.Default), true
 	s := replaytest.Start(t, o)
 	g.shut()
-	var answers []<-chan replaytest.Reply
-	for i := range ledger.Ahead { // each in a batch of its own, until the writer waits for the first
-		answers = append(answers, s.Send(proposeWrite(fmt.Sprintf("early%d", i), `1`, 0, "")))
-		for ledger.Queued(s.Ledger) > 0 {
-			time.Sleep(time.Millisecond)
-		}
+	answers := []<-chan replaytest.Reply{s.Send(proposeWrite("early", `1`, 0, ""))}
+	<-g.waiting
+	for range ledger.Ahead { // each question in a batch of its own, until the writer waits for the first
+		judged := make(chan struct{})
+		s.Ask(func(*projection.State) func() []byte { close(judged); return nil }, nil)
+		<-judged
 	}
 	for i := range 10 {
 		answers = append(answers, s.Send(proposeWrite(fmt.Sprintf("late%d", i), `1`, 0, "")))
@@ -715,7 +715,7 @@ func TestNothingIsDecidedAfterAFailure(t *testing.T) {
 			t.Errorf("late%d was written after the failure", i)
 		}
 	}
-	if got := revision(t, s.Ledger, "researcher", "notes", "early0"); got != 1 {
+	if got := revision(t, s.Ledger, "researcher", "notes", "early"); got != 1 {
 		t.Error("the first, which was synced, is not there")
 	}
 	s.Stop()

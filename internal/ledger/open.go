@@ -143,6 +143,9 @@ func load(o Options, st *store.Store, keys *keys) (*Ledger, error) {
 	case l.state.Rules > Rules:
 		return nil, fmt.Errorf("the log was judged under rules %d, this program knows rules up to %d: use a newer one", l.state.Rules, Rules)
 	}
+	if err := l.checkSealKey(); err != nil {
+		return nil, err
+	}
 	l.name = l.state.Ledger
 	l.registry = newRegistry(l.state)
 	l.clock = newClock(o.Clock, l.state.Time)
@@ -249,6 +252,24 @@ func (l *Ledger) begin() error {
 		return fmt.Errorf("append ledger.opened: %w", err)
 	}
 	return l.checkpoint()
+}
+
+// checkSealKey opens one data key, so that another ledger's seal.key is found
+// before anything is served.
+func (l *Ledger) checkSealKey() error {
+	for _, id := range append(l.state.PrincipalIDs(), l.state.AgentIDs()...) {
+		if _, stored, err := l.store.DataKey(id); err != nil || !stored {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if _, err := l.sealer.existing(id); err != nil {
+			return fmt.Errorf("keys/seal.key is not this ledger's: %w", err)
+		}
+		return nil
+	}
+	return nil
 }
 
 // saveSnapshot keeps the state for the next opening.

@@ -142,6 +142,8 @@ func (a *api) answer(s *projection.State, w asker, what string, q *wire.QueryReq
 		return a.decision(s, w, q)
 	case "agents":
 		return agents(s, w, q)
+	case "principals":
+		return principals(s, w, q)
 	case "events":
 		return a.events(s, w, q)
 	case "proof":
@@ -335,6 +337,30 @@ func agents(s *projection.State, w asker, q *wire.QueryRequest) func() []byte {
 			break
 		}
 		out.Agents = append(out.Agents, entry)
+	}
+	return func() []byte { return wire.Encode(out) }
+}
+
+// principals lists those who are no agents; an observer of one subtree sees
+// none of them.
+func principals(s *projection.State, w asker, q *wire.QueryRequest) func() []byte {
+	if w.root != "" {
+		return refusal(reason.NotPermittedForRole)
+	}
+	out := wire.Principals{Principals: []wire.Principal{}, Seq: s.Seq}
+	size := 0
+	for _, id := range s.PrincipalIDs() {
+		if id <= q.After {
+			continue
+		}
+		p := s.Principal(id)
+		entry := wire.Principal{ID: id, Role: p.Role, PublicKey: p.PublicKey, Actions: p.Actions, Groups: p.Groups, Root: p.Root, Revoked: p.Revoked}
+		size += len(wire.Encode(entry)) + 1
+		if n := len(out.Principals); size > replyRoom || q.Limit > 0 && uint64(n) == q.Limit {
+			out.Next = out.Principals[n-1].ID
+			break
+		}
+		out.Principals = append(out.Principals, entry)
 	}
 	return func() []byte { return wire.Encode(out) }
 }

@@ -314,14 +314,14 @@ func TestR91_R92_WhatAnswers(t *testing.T) {
 	f := openFront(t)
 	requests := map[string]string{
 		"capabilities": `{"agent_id":"formatter"}`, "explain": `{"agent_id":"formatter","operation":"memory.read","request":{"namespace":"project","key":"client_region"}}`,
-		"decision": `{"seq":3}`, "proof": `{"seq":3}`, "checkpoint": `{}`, "agents": `{}`, "events": `{"from":1,"limit":5}`,
+		"decision": `{"seq":3}`, "proof": `{"seq":3}`, "checkpoint": `{}`, "agents": `{}`, "principals": `{}`, "events": `{"from":1,"limit":5}`,
 	}
 	open := map[string]string{
 		"formatter": "capabilities explain checkpoint", // seq 3 is the admin's: not its own
 		"clerk":     "checkpoint", "tools": "checkpoint",
-		"auditor": "capabilities explain decision proof checkpoint agents events",
-		"watcher": "capabilities explain decision proof checkpoint agents events",
-		"admin":   "capabilities explain decision proof checkpoint agents events",
+		"auditor": "capabilities explain decision proof checkpoint agents principals events",
+		"watcher": "capabilities explain decision proof checkpoint agents principals events",
+		"admin":   "capabilities explain decision proof checkpoint agents principals events",
 	}
 	for id, list := range open {
 		for what, body := range requests {

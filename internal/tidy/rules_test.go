@@ -110,7 +110,9 @@ func TestRulesHaveTestsAndTheDocumentSaysWhich(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, err := os.ReadFile(document); err != nil || string(got) != b.String() {
-		t.Errorf("docs/RULES.md is stale (%v): go test ./internal/tidy -run Rules -update", err)
+	if got, err := os.ReadFile(document); err != nil {
+		t.Error(err)
+	} else if string(got) != b.String() {
+		t.Errorf("docs/RULES.md is stale: go test ./internal/tidy -run Rules -update")
 	}
 }

@@ -17,9 +17,9 @@ type QueryRequest struct {
 	Operation   string // explain
 	Request     []byte // explain: canonical
 	Root        string // agents
-	After       string // agents: continue behind this id
+	After       string // agents, principals: continue behind this id
 	From        uint64 // events
-	Limit       uint64 // events, agents; 0 = as many as fit
+	Limit       uint64 // events, agents, principals; 0 = as many as fit
 	Category    string // events
 	Agent       string // events
 }
@@ -49,6 +49,9 @@ var queries = map[string]func(*fields, *QueryRequest){
 	"checkpoint": func(*fields, *QueryRequest) {},
 	"agents": func(f *fields, q *QueryRequest) {
 		q.Root, q.After, q.Limit = f.optID("root"), f.optID("after"), f.optPositive("limit")
+	},
+	"principals": func(f *fields, q *QueryRequest) {
+		q.After, q.Limit = f.optID("after"), f.optPositive("limit")
 	},
 	"events": func(f *fields, q *QueryRequest) {
 		q.From, q.Limit = f.positive("from"), f.positive("limit")
@@ -139,6 +142,25 @@ type Agent struct {
 	Effective    []string `json:"effective"`
 	PublicKey    string   `json:"public_key"`
 	Revoked      bool     `json:"revoked"`
+}
+
+// Principals answers the query of that name, sorted by id. Next, if any, is
+// the id to continue after.
+type Principals struct {
+	Principals []Principal `json:"principals"`
+	Next       string      `json:"next,omitempty"`
+	Seq        uint64      `json:"seq"`
+}
+
+// Principal is one principal as Principals shows it.
+type Principal struct {
+	ID        string   `json:"id"`
+	Role      string   `json:"role"`
+	PublicKey string   `json:"public_key"`
+	Actions   []string `json:"actions,omitempty"`
+	Groups    []string `json:"groups,omitempty"`
+	Root      string   `json:"root,omitempty"`
+	Revoked   bool     `json:"revoked"`
 }
 
 // Events answers the query of that name: exact bytes, the seq to go on from,
