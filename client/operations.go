@@ -141,6 +141,7 @@ type (
 	Capabilities = wire.Capabilities
 	EventsPage   = wire.Events
 	Agent        = wire.Agent
+	Principal    = wire.Principal
 	Explanation  = wire.Explanation
 	Proof        = wire.Proof
 )
@@ -206,6 +207,26 @@ func (c *Client) Agents(ctx context.Context, root string) (agents []Agent, seq u
 		agents = append(agents, page.Agents...)
 		if page.Next == "" || len(page.Agents) == 0 {
 			return agents, seq, nil
+		}
+		args["after"] = page.Next
+	}
+}
+
+// Principals asks for all who are no agents, sorted by id, and the seq of the
+// state (of its first part, where there are many).
+func (c *Client) Principals(ctx context.Context) (principals []Principal, seq uint64, err error) {
+	args := map[string]string{}
+	for {
+		page, err := ask[wire.Principals](ctx, c, "principals", args)
+		if err != nil {
+			return nil, 0, err
+		}
+		if seq == 0 {
+			seq = page.Seq
+		}
+		principals = append(principals, page.Principals...)
+		if page.Next == "" || len(page.Principals) == 0 {
+			return principals, seq, nil
 		}
 		args["after"] = page.Next
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ledgerd/ledgerd/client"
-	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/policy"
 	"github.com/ledgerd/ledgerd/internal/wire"
 )
@@ -34,11 +34,21 @@ func (k *keyFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&k.dir, "creds-dir", "creds", "the directory DIR of that file")
 }
 
-func (k *keyFlags) key(id string) (string, error) {
-	if k.public != "" {
-		return k.public, nil
-	}
-	return keyFor(k.dir, id)
+// register sends a registration of id under its key. A key made for it is
+// removed again if the ledger does not take it.
+func (k *keyFlags) register(a *app, ctx context.Context, id string, send func(ctx context.Context, c *client.Client, public string) (*client.Reply, error)) error {
+	return a.decided(ctx, func(ctx context.Context, c *client.Client) (reply *client.Reply, err error) {
+		if k.public != "" {
+			return send(ctx, c, k.public)
+		}
+		keys := &keyring{dir: k.dir}
+		defer func() { keys.settle(reply, err) }()
+		public, err := keys.key(id)
+		if err != nil {
+			return nil, err
+		}
+		return send(ctx, c, public)
+	})
 }
 
 func (a *app) agentRegister() *cobra.Command {
@@ -56,12 +66,11 @@ func (a *app) agentRegister() *cobra.Command {
 			if root && parent != "" {
 				return usagef("--root and --parent exclude each other")
 			}
-			public, err := key.key(args[0])
-			if err != nil {
+			if err := cmp.Or(checkID("agent", args[0]), checkOptionalID("--parent", parent)); err != nil {
 				return err
 			}
-			r := client.RegisterRequest{Meta: a.meta(), AgentID: args[0], ParentID: parent, Capabilities: append([]string{}, capabilities...), PublicKey: public}
-			return a.decided(cmd.Context(), func(ctx context.Context, c *client.Client) (*client.Reply, error) {
+			return key.register(a, cmd.Context(), args[0], func(ctx context.Context, c *client.Client, public string) (*client.Reply, error) {
+				r := client.RegisterRequest{Meta: a.meta(), AgentID: args[0], ParentID: parent, Capabilities: append([]string{}, capabilities...), PublicKey: public}
 				if root || parent != "" {
 					return c.Control(ctx, "agent.register", r)
 				}
@@ -83,6 +92,9 @@ func (a *app) agentRevoke() *cobra.Command {
 		Example: `  ledgerd agent revoke researcher --as admin --creds data/keys/admin.nk`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkID("agent", args[0]); err != nil {
+				return err
+			}
 			return a.control(cmd.Context(), "agent.revoke", map[string]string{"agent_id": args[0]})
 		},
 	}
@@ -95,10 +107,16 @@ func (a *app) agentList() *cobra.Command {
 		Short:   "Show the agents, or those under --root",
 		Example: `  ledgerd agent list --as admin --creds data/keys/admin.nk`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkOptionalID("--root", root); err != nil {
+				return err
+			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				agents, seq, err := c.Agents(ctx, root)
 				if err != nil {
 					return err
+				}
+				if root != "" && len(agents) == 0 {
+					return notFound("agent %s, or it is not in what %s may see", root, a.as)
 				}
 				return a.showAgents(agents, seq)
 			})
@@ -109,6 +127,9 @@ func (a *app) agentList() *cobra.Command {
 }
 
 func (a *app) showAgents(agents []client.Agent, seq uint64) error {
+	if a.output == "jsonl" {
+		return showLines(a, agents)
+	}
 	return a.showStruct(wire.Agents{Agents: append([]client.Agent{}, agents...), Seq: seq}, func() {
 		w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
 		defer w.Flush()
@@ -135,17 +156,55 @@ func (a *app) control(ctx context.Context, verb string, request map[string]strin
 }
 
 func (a *app) principalCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "principal", Short: "Register, re-key and revoke who is no agent: admins, auditors, observers, handlers…"}
-	cmd.AddCommand(a.principalRegister(), a.principalRekey(), &cobra.Command{
+	cmd := &cobra.Command{Use: "principal", Short: "Register, re-key, revoke and list who is no agent: admins, auditors, observers, handlers…"}
+	cmd.AddCommand(a.principalRegister(), a.principalRekey(), a.principalList(), &cobra.Command{
 		Use:     "revoke ID",
 		Short:   "End a principal for good",
 		Example: `  ledgerd principal revoke tools --as admin --creds data/keys/admin.nk`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkID("principal", args[0]); err != nil {
+				return err
+			}
 			return a.control(cmd.Context(), "principal.revoke", map[string]string{"id": args[0]})
 		},
 	})
 	return cmd
+}
+
+func (a *app) principalList() *cobra.Command {
+	return &cobra.Command{
+		Use:     "list",
+		Short:   "Show the principals",
+		Example: `  ledgerd principal list --as admin --creds data/keys/admin.nk`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				principals, seq, err := c.Principals(ctx)
+				if err != nil {
+					return err
+				}
+				return a.showPrincipals(principals, seq)
+			})
+		},
+	}
+}
+
+func (a *app) showPrincipals(principals []client.Principal, seq uint64) error {
+	if a.output == "jsonl" {
+		return showLines(a, principals)
+	}
+	return a.showStruct(wire.Principals{Principals: append([]client.Principal{}, principals...), Seq: seq}, func() {
+		w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+		defer w.Flush()
+		fmt.Fprintln(w, "PRINCIPAL\tROLE\tACTIONS\tGROUPS\tROOT")
+		for _, p := range principals {
+			name := p.ID
+			if p.Revoked {
+				name += " (revoked)"
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", clean(name), clean(p.Role), clean(strings.Join(p.Actions, " ")), clean(strings.Join(p.Groups, " ")), clean(p.Root))
+		}
+	})
 }
 
 // principalRequest is the request of the control verb principal.register.
@@ -168,15 +227,16 @@ func (a *app) principalRegister() *cobra.Command {
 		Example: `  ledgerd principal register auditor1 --role auditor --as admin --creds data/keys/admin.nk
   ledgerd principal register tools --role handler --actions artifact.save`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if r.Role == "" {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !policy.ValidRole(r.Role) {
 				return usagef("which role? --role is admin, approver, auditor, handler, observer or registrar")
 			}
-			r.Meta, r.ID = a.meta(), args[0]
-			if r.PublicKey, err = key.key(r.ID); err != nil {
+			if err := cmp.Or(checkID("principal", args[0]), checkOptionalID("--root", r.Root)); err != nil {
 				return err
 			}
-			return a.decided(cmd.Context(), func(ctx context.Context, c *client.Client) (*client.Reply, error) {
+			r.Meta, r.ID = a.meta(), args[0]
+			return key.register(a, cmd.Context(), r.ID, func(ctx context.Context, c *client.Client, public string) (*client.Reply, error) {
+				r.PublicKey = public
 				return c.Control(ctx, "principal.register", r)
 			})
 		},
@@ -203,14 +263,14 @@ not known, repeat it with --operation-id: it uses the same new key.`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id := args[0]
+			if err := checkID("principal", id); err != nil {
+				return err
+			}
 			if key.public != "" {
 				return a.control(cmd.Context(), "principal.rekey", map[string]string{"id": id, "public_key": key.public})
 			}
-			if !events.ValidID(id) {
-				return usagef("%q cannot be an id", id)
-			}
 			next := filepath.Join(key.dir, id+".new.nk")
-			public, err := keyAt(next)
+			public, err := (&keyring{}).keyAt(next) // kept in any case, for the same command again
 			if err != nil {
 				return err
 			}

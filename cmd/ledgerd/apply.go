@@ -2,10 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,8 +25,10 @@ func (a *app) applyCommand() *cobra.Command {
 		Long: `Put documents in force, all or none. What is not in the files is left as it is,
 and applying the same files again changes nothing.
 
-An Agent or Principal without public_key gets one: its seed is written to
-DIR/<id>.nk before anything is sent, or taken from there if the file exists.`,
+A new Agent or Principal without public_key gets one: its seed is written to
+DIR/<id>.nk before anything is sent, or taken from there if the file exists. Who
+is registered keeps the registered key. A seed that the ledger did not take is
+removed again.`,
 		Example: `  ledgerd apply -f lab.yaml --as admin --creds data/keys/admin.nk
   ledgerd apply -f lab.yaml --dry-run
   generate-policy | ledgerd apply -f -`,
@@ -37,15 +40,20 @@ DIR/<id>.nk before anything is sent, or taken from there if the file exists.`,
 			if err != nil {
 				return err
 			}
-			key := func(id string) (string, error) { return keyFor(credsDir, id) }
-			if dryRun {
-				key = func(id string) (string, error) { return dryKey(credsDir, id) }
-			}
-			documents, err := withKeys(parts, key)
-			if err != nil {
-				return err
-			}
-			return a.decided(cmd.Context(), func(ctx context.Context, c *client.Client) (*client.Reply, error) {
+			return a.decided(cmd.Context(), func(ctx context.Context, c *client.Client) (reply *client.Reply, err error) {
+				known, err := registered(ctx, c)
+				if err != nil {
+					return nil, err
+				}
+				keys := &keyring{dir: credsDir}
+				defer func() { keys.settle(reply, err) }()
+				documents, err := withKeys(parts, func(id string) (string, error) { return keys.keyToSend(id, known, dryRun) })
+				if err != nil {
+					return nil, err
+				}
+				if dryRun && a.output == "table" {
+					fmt.Fprintln(a.stdout, "DRY RUN, nothing is changed (the decision itself is logged)")
+				}
 				return c.Control(ctx, "apply", applyRequest{a.meta(), documents, expected, dryRun})
 			})
 		},
@@ -103,9 +111,49 @@ func (a *app) readDocuments(files []string) ([]part, error) {
 	return parts, nil
 }
 
+// registered returns the public key of every id that the ledger knows.
+func registered(ctx context.Context, c *client.Client) (map[string]string, error) {
+	agents, _, err := c.Agents(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	principals, _, err := c.Principals(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]string{}
+	for _, agent := range agents {
+		known[agent.AgentID] = agent.PublicKey
+	}
+	for _, p := range principals {
+		known[p.ID] = p.PublicKey
+	}
+	return known, nil
+}
+
+// keyToSend is the key to add to id's document. For an id that is registered it
+// is none, which keeps the registered key, or that same key if its seed is at
+// hand. A dry run makes no file and has a key for show.
+func (k *keyring) keyToSend(id string, known map[string]string, dryRun bool) (string, error) {
+	held := known[id]
+	if held == "" && !dryRun {
+		return k.key(id)
+	}
+	public, err := publicKeyOf(k.path(id))
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && held == "":
+		return throwawayKey()
+	case errors.Is(err, fs.ErrNotExist):
+		return "", nil
+	case err == nil && held != "" && public != held:
+		return "", usagef("%s is registered with another key than %s; move that file away to keep the registered key (nothing was sent)", id, k.path(id))
+	}
+	return public, err
+}
+
 // withKeys returns the documents' texts to send. A Policy and everything that
 // names its key go as they are; to an Agent or Principal without one, the line
-// public_key is added.
+// public_key is added where key has one.
 func withKeys(parts []part, key func(id string) (string, error)) ([]string, error) {
 	texts := make([]string, len(parts))
 	for i, p := range parts {
@@ -122,6 +170,9 @@ func withKeys(parts []part, key func(id string) (string, error)) ([]string, erro
 		public, err := key(id)
 		if err != nil {
 			return nil, err
+		}
+		if public == "" {
+			continue
 		}
 		if texts[i], err = addKey(p.Text, public); err != nil {
 			return nil, usagef("%s: line %d: %s: %w", p.File, p.Line+1, id, err)
@@ -151,13 +202,4 @@ func addKey(text, public string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("cannot add the line %q by itself; add it to the document", line)
-}
-
-// dryKey is the key a real run would find in dir, or one for show.
-func dryKey(dir, id string) (string, error) {
-	path := filepath.Join(dir, id+".nk")
-	if _, err := os.Stat(path); err == nil {
-		return publicKeyOf(path)
-	}
-	return throwawayKey()
 }

@@ -6,41 +6,70 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/nats-io/nkeys"
 
-	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/client"
 )
 
-// keyFor returns the public key of the seed in dir/<id>.nk. Where there is no
+// keyring is the keys of ids in dir/<id>.nk. It remembers which it made, since
+// those are of use only if the ledger takes them.
+type keyring struct {
+	dir  string
+	made []string // files and directories, in the order made
+}
+
+// key returns the public key of the seed in dir/<id>.nk. Where there is no
 // such file it makes one, mode 0600 in a directory of mode 0700, and returns
 // only when the seed is safely on disk: a key that the ledger knows and nobody
 // has any more cannot be replaced.
-func keyFor(dir, id string) (public string, err error) {
-	if !events.ValidID(id) {
-		return "", usagef("%q cannot be an id", id)
+func (k *keyring) key(id string) (public string, err error) {
+	if err := checkID("id", id); err != nil {
+		return "", err
 	}
-	return keyAt(filepath.Join(dir, id+".nk"))
+	return k.keyAt(k.path(id))
 }
 
-// keyAt is keyFor by the file's path.
-func keyAt(path string) (public string, err error) {
+func (k *keyring) path(id string) string { return filepath.Join(k.dir, id+".nk") }
+
+// keyAt is key by the file's path.
+func (k *keyring) keyAt(path string) (public string, err error) {
 	public, err = publicKeyOf(path)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return public, err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	dir := filepath.Dir(path)
+	_, absent := os.Stat(dir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("make the directory for keys: %w", err)
+	}
+	if absent != nil {
+		k.made = append(k.made, dir)
 	}
 	seed, err := newSeed()
 	if err != nil {
 		return "", err
 	}
-	if err := writeOnce(path, append(seed, '\n')); err != nil && !errors.Is(err, fs.ErrExist) {
+	switch err := writeOnce(path, append(seed, '\n')); {
+	case err == nil:
+		k.made = append(k.made, path)
+	case !errors.Is(err, fs.ErrExist): // else another process was first
 		return "", fmt.Errorf("write a key: %w", err)
 	}
-	return publicKeyOf(path) // another process may have been first
+	return publicKeyOf(path)
+}
+
+// settle removes the keys made, unless the ledger has taken them or may have:
+// reply and err are what became of the request that names them.
+func (k *keyring) settle(reply *client.Reply, err error) {
+	if err == nil && reply.Allowed || errors.Is(err, client.ErrOutcomeUnknown) || errors.Is(err, client.ErrBadReply) {
+		return
+	}
+	for _, path := range slices.Backward(k.made) {
+		os.Remove(path) // a directory only if it is empty
+	}
 }
 
 // publicKeyOf is the public key of the user seed in a file.

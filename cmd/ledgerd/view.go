@@ -112,6 +112,18 @@ func (a *app) showList(items [][]byte, table func()) error {
 	return a.show(array, table)
 }
 
+// showLines prints each item as JSON on a line of its own.
+func showLines[Item any](a *app, items []Item) error {
+	for _, item := range items {
+		b, err := json.Marshal(item)
+		if err != nil {
+			return fmt.Errorf("encode: %w", err)
+		}
+		fmt.Fprintf(a.stdout, "%s\n", safeJSON(b))
+	}
+	return nil
+}
+
 // showStruct prints a value of our own making, one JSON object.
 func (a *app) showStruct(v any, table func()) error {
 	b, err := json.Marshal(v)

@@ -863,8 +863,8 @@ func TestR13_RevocationAndRekeyingCutBeforeTheAnswer(t *testing.T) {
 		}
 		cut = nil
 		for _, key := range keys {
-			if who, known := l.Lookup(key); known {
-				t.Errorf("%s: the key still is %s's", verb, who.ID)
+			if who, known := l.Lookup(key); !known || !who.Revoked {
+				t.Errorf("%s: the key is %+v", verb, who)
 			}
 		}
 	}
@@ -884,8 +884,8 @@ func TestR13_RevocationAndRekeyingCutBeforeTheAnswer(t *testing.T) {
 	s.Stop()
 	s = replaytest.Start(t, o)
 	for _, id := range []string{"researcher", "watcher", "watcher 2"} {
-		if who, known := s.Lookup(replaytest.Key(id)); known {
-			t.Errorf("after a restart the key of %s is %s's", id, who.ID)
+		if who, known := s.Lookup(replaytest.Key(id)); !known || !who.Revoked {
+			t.Errorf("after a restart the key of %s is %+v", id, who)
 		}
 	}
 	s.Stop()
