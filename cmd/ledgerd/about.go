@@ -65,6 +65,7 @@ func (a *app) errorsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "errors [CODE]",
 		Short: "List the reason codes, or say what one means",
+		Long:  "List the reason codes, or say what one means. A denial exits with the code of its reason.\n\n" + exitCodes,
 		Example: `  ledgerd errors
   ledgerd errors actor_is_not_owner`,
 		Args: cobra.MaximumNArgs(1),

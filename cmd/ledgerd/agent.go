@@ -36,7 +36,7 @@ func (k *keyFlags) add(cmd *cobra.Command) {
 
 // register sends a registration of id under its key. A key made for it is
 // removed again if the ledger does not take it.
-func (k *keyFlags) register(a *app, ctx context.Context, id string, send func(ctx context.Context, c *client.Client, public string) (*client.Reply, error)) error {
+func (a *app) register(ctx context.Context, id string, k keyFlags, send func(ctx context.Context, c *client.Client, public string) (*client.Reply, error)) error {
 	return a.decided(ctx, func(ctx context.Context, c *client.Client) (reply *client.Reply, err error) {
 		if k.public != "" {
 			return send(ctx, c, k.public)
@@ -69,7 +69,7 @@ func (a *app) agentRegister() *cobra.Command {
 			if err := cmp.Or(checkID("agent", args[0]), checkOptionalID("--parent", parent)); err != nil {
 				return err
 			}
-			return key.register(a, cmd.Context(), args[0], func(ctx context.Context, c *client.Client, public string) (*client.Reply, error) {
+			return a.register(cmd.Context(), args[0], key, func(ctx context.Context, c *client.Client, public string) (*client.Reply, error) {
 				r := client.RegisterRequest{Meta: a.meta(), AgentID: args[0], ParentID: parent, Capabilities: append([]string{}, capabilities...), PublicKey: public}
 				if root || parent != "" {
 					return c.Control(ctx, "agent.register", r)
@@ -235,7 +235,7 @@ func (a *app) principalRegister() *cobra.Command {
 				return err
 			}
 			r.Meta, r.ID = a.meta(), args[0]
-			return key.register(a, cmd.Context(), r.ID, func(ctx context.Context, c *client.Client, public string) (*client.Reply, error) {
+			return a.register(cmd.Context(), r.ID, key, func(ctx context.Context, c *client.Client, public string) (*client.Reply, error) {
 				r.PublicKey = public
 				return c.Control(ctx, "principal.register", r)
 			})

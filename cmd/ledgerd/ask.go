@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -14,6 +16,7 @@ import (
 
 	"github.com/ledgerd/ledgerd/client"
 	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/wire"
 )
 
@@ -84,7 +87,9 @@ func (a *app) canICommand() *cobra.Command {
 		Long: `Would this be allowed now? Asks without proposing, and leaves no decision.
 
 OPERATION is an operation with its request in --args, or an action with its
-arguments. The exit code is that of the reason.`,
+arguments. Without --args, memory.read, memory.write, memory.delete and
+agent.register ask whether the agent holds the capability. The exit code is that
+of the reason.`,
 		Example: `  ledgerd can-i formatter artifact.save --args '{"path":"draft/x.md"}'
   ledgerd can-i researcher memory.write --args '{"owner_agent_id":"report_manager","namespace":"report","key":"retention_days","value":31}'`,
 		Args: cobra.ExactArgs(2),
@@ -92,9 +97,17 @@ arguments. The exit code is that of the reason.`,
 			if _, err := events.ParseJSON([]byte(arguments)); err != nil {
 				return usagef("--args:%w", placed([]byte(arguments), err))
 			}
-			operation, request := asked(args[1], json.RawMessage(arguments))
+			if err := checkID("agent", args[0]); err != nil {
+				return err
+			}
+			if !events.ValidAction(args[1]) {
+				return usagef("operation %q: it is %s", args[1], actionGrammar)
+			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				e, err := c.Explain(ctx, args[0], operation, request)
+				e, err := canI(ctx, c, args[0], args[1], json.RawMessage(arguments), cmd.Flags().Changed("args"))
+				if missing(err) {
+					return notFound("agent %s, or it is not in what %s may see", args[0], a.as)
+				}
 				if err != nil {
 					return err
 				}
@@ -107,6 +120,48 @@ arguments. The exit code is that of the reason.`,
 	}
 	cmd.Flags().StringVar(&arguments, "args", "{}", "the request of an operation, or the arguments of an action: one JSON object")
 	return cmd
+}
+
+// missing reports whether a query found nothing by the name asked for.
+func missing(err error) bool {
+	var refused *client.Refusal
+	return errors.As(err, &refused) && refused.Reason == reason.NotFound
+}
+
+// canI asks about an operation as it would be sent, or, where no request was
+// given, about the capability that it needs.
+func canI(ctx context.Context, c *client.Client, agent, name string, arguments json.RawMessage, given bool) (*client.Explanation, error) {
+	switch {
+	case given:
+	case name == "agent.register":
+		return holds(ctx, c, agent, name)
+	case name == "memory.read", name == "memory.write", name == "memory.delete":
+		capability := strings.Replace(name, "delete", "write", 1)
+		return c.Explain(ctx, agent, "action.authorize", client.AuthorizeRequest{Action: capability})
+	}
+	operation, request := asked(name, arguments)
+	return c.Explain(ctx, agent, operation, request)
+}
+
+// holds answers for a capability that is no action and so cannot be asked for
+// by itself.
+func holds(ctx context.Context, c *client.Client, agent, capability string) (*client.Explanation, error) {
+	has, err := c.Capabilities(ctx, agent)
+	if err != nil {
+		return nil, err
+	}
+	e := &client.Explanation{Subject: agent, Lineage: []string{agent}, Operation: capability, Guards: []wire.Guard{}, Seq: has.Seq}
+	e.Allowed, e.ReasonCode = true, reason.ActionAllowed
+	if !slices.Contains(has.Effective, capability) {
+		e.Allowed, e.ReasonCode = false, reason.CapabilityNotInherited
+	}
+	e.Message = e.ReasonCode.Text()
+	for _, r := range has.Removed {
+		if r.Capability == capability {
+			e.Removed = append(e.Removed, r)
+		}
+	}
+	return e, nil
 }
 
 // asked turns a name into an operation and its request: an operation as it is,
@@ -147,12 +202,21 @@ func (a *app) explainCommand() *cobra.Command {
 		Use:     "explain --seq N",
 		Short:   "Show how a decision came about, guard by guard",
 		Example: `  ledgerd explain --seq 16 --as admin --creds data/keys/admin.nk`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("did you mean \"ledgerd explain --seq %s\"?", args[0])
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if seq == 0 {
 				return usagef("which decision? give --seq N; \"ledgerd decisions\" lists them")
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				e, err := c.ExplainSeq(ctx, seq)
+				if missing(err) {
+					return notFound("a decision at seq %d that %s may see; \"ledgerd decisions\" lists them", seq, a.as)
+				}
 				if err != nil {
 					return err
 				}

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,40 +38,55 @@ func (a *app) demoCommand() *cobra.Command {
 		Long: `Show the worked case end to end on a ledger of its own: three agents propose over
 NATS with their own keys, every decision is shown with its reason and receipt,
 and then the log is verified and judged again, and two damaged copies are caught.
-It ends by itself in seconds; the exit code is 0 only if all was as expected.`,
+It ends by itself in seconds; the exit code is 0 only if all was as expected. -o
+has no effect.
+
+With --keep DIR the ledger stays in DIR and the seeds of its agents in DIR-creds.`,
 		Example: `  ledgerd demo
   ledgerd demo --keep ./demo-data`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), keep) },
 	}
-	cmd.Flags().StringVar(&keep, "keep", "", "leave the ledger in this directory, which must not exist or be empty")
+	cmd.Flags().StringVar(&keep, "keep", "", "leave the ledger in this directory, which must not exist or be empty, and the agents' seeds in DIR-creds")
 	return cmd
 }
 
 // demo is one run of the worked case.
 type demo struct {
-	a      *app
-	work   string // a temporary directory; goes at the end
-	data   string // the data directory
-	node   *node
-	as     map[string]*client.Client
-	told   [][]byte // every reply and event anyone but the owner of the secret got
-	early  string   // a signed checkpoint from the middle of the play
-	denial uint64   // seq of the decision that the forger will touch
-	wrong  int      // what was not as expected
+	a        *app
+	work     string // a temporary directory; goes at the end
+	data     string // the data directory
+	creds    string // the directory of the agents' seeds
+	end      func() // ends the demo when nobody reads it any more
+	closed   error  // why nobody does
+	node     *node
+	as       map[string]*client.Client
+	told     [][]byte // every reply and event anyone but the owner of the secret got
+	early    string   // a signed checkpoint from the middle of the play
+	denial   uint64   // seq of the decision that the forger will touch
+	streamed int      // events on the stream when the play ended
+	wrong    int      // what was not as expected
 }
 
 func (a *app) demo(ctx context.Context, keep string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
+	// A reader that has gone away ends the demo through an error of say, so that
+	// what it made goes away too.
+	signal.Ignore(syscall.SIGPIPE)
 	work, err := os.MkdirTemp("", "ledgerd-demo-")
 	if err != nil {
 		return fmt.Errorf("make a temporary directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	d := &demo{a: a, work: work, data: keep, as: map[string]*client.Client{}}
-	if d.data == "" {
-		d.data = filepath.Join(work, "data")
+	d := &demo{a: a, work: work, data: keep, creds: filepath.Clean(keep) + "-creds", end: cancel, as: map[string]*client.Client{}}
+	if keep == "" {
+		d.data, d.creds = filepath.Join(work, "data"), filepath.Join(work, "creds")
 	}
+	defer func() {
+		if d.closed != nil {
+			err = &exitError{code: exitInternal} // nobody is left to be told
+		}
+	}()
 	if err := d.start(ctx); err != nil {
 		return err
 	}
@@ -89,12 +106,17 @@ func (a *app) demo(ctx context.Context, keep string) (err error) {
 	d.say("\nEverything was as expected.")
 	if keep != "" {
 		d.say("The ledger is in %s: ledgerd serve --data %s", clean(keep), clean(keep))
+		d.say("The agents' seeds are in %s: ledgerd memory get project client_region --as report_manager --creds %s",
+			clean(d.creds), clean(filepath.Join(d.creds, "report_manager.nk")))
 	}
 	return nil
 }
 
 func (d *demo) say(format string, args ...any) {
-	fmt.Fprintf(d.a.stdout, format+"\n", args...)
+	if _, err := fmt.Fprintf(d.a.stdout, format+"\n", args...); err != nil && d.closed == nil {
+		d.closed = err
+		d.end()
+	}
 }
 
 // expect notes what is not as it must be.
@@ -142,12 +164,12 @@ func (d *demo) apply(ctx context.Context) error {
 	if err := os.WriteFile(file, []byte(demoPolicy), 0o600); err != nil {
 		return fmt.Errorf("write the policy file: %w", err)
 	}
-	creds := filepath.Join(d.work, "creds")
+	keys := &keyring{dir: d.creds}
 	parts, err := d.a.readDocuments([]string{file})
 	if err != nil {
 		return err
 	}
-	texts, err := withKeys(parts, func(id string) (string, error) { return keyFor(creds, id) })
+	texts, err := withKeys(parts, keys.key)
 	if err != nil {
 		return err
 	}
@@ -161,7 +183,7 @@ func (d *demo) apply(ctx context.Context) error {
 	}
 	d.expect(reply.Allowed && len(reply.Documents) == len(texts), "%s %s", reply.ReasonCode, strings.Join(reply.Failed, "; "))
 	for _, id := range []string{"report_manager", "researcher", "formatter", "auditor"} {
-		if err := d.connect(ctx, id, filepath.Join(creds, id+".nk")); err != nil {
+		if err := d.connect(ctx, id, keys.path(id)); err != nil {
 			return err
 		}
 	}
@@ -201,7 +223,7 @@ func (d *demo) propose(ctx context.Context, s scene) (*client.Reply, error) {
 		line += " " + clean(reply.Owner)
 	}
 	if r := reply.Record; r != nil && r.Value != nil {
-		line += fmt.Sprintf(": %s, revision %d", clean(string(r.Value)), r.Revision)
+		line += fmt.Sprintf(": %s, revision %d", safeJSON(r.Value), r.Revision)
 	}
 	d.say("%s  [%s…]", line, hash.String()[:8])
 	for _, step := range reply.Decisions {
@@ -424,6 +446,7 @@ func (d *demo) playFeed(ctx context.Context) error {
 		return err
 	}
 	d.say("      %d events on stream LEDGER_main, byte for byte those of the log", len(log))
+	d.streamed = len(log)
 	d.expect(same, "the stream differs from the log")
 	for _, b := range d.told {
 		d.expect(!strings.Contains(string(b), demoToken), "the secret was told: %s", b)

@@ -36,6 +36,9 @@ func (d *demo) audit() (err error) {
 	}
 	d.say("      verify     %d events, %s: chain, tree, checkpoint and payloads %s; nothing missing: %s",
 		report.Events, report.Verdict, report.Integrity.Status, report.Completeness.Status)
+	if more := report.Events - uint64(d.streamed); more > 0 {
+		d.say("                 (%d more than the stream had then: what the server itself refused is summed up later)", more)
+	}
 	d.expect(report.Exit == audit.ExitPass && report.Verdict == "authentic", "%v", report.Faults)
 	if err := d.judgeAgain(data); err != nil {
 		return err

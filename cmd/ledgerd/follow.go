@@ -18,6 +18,7 @@ func (a *app) tailCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tail",
 		Short: "Print the log's events, the exact bytes of one a line, and go on as they come",
+		Long:  "Print the log's events, the exact bytes of one a line, and go on as they come;\n-o has no effect.",
 		Example: `  ledgerd tail --as auditor1 --creds creds/auditor1.nk
   ledgerd tail --from 100 --no-follow`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -100,7 +101,11 @@ func (a *app) decisionsCommand() *cobra.Command {
   ledgerd decisions --agent researcher -o jsonl`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q.Category, q.From = "decision", max(q.From, 1)
+			if err := checkOptionalID("--agent", q.Agent); err != nil {
+				return err
+			}
 			var items [][]byte
+			found := false
 			line := "%8d  %-20s  %-16s  %-16s  %-7s  %-36s  %s\n"
 			if a.output == "table" {
 				fmt.Fprintf(a.stdout, "%8s  %-20s  %-16s  %-16s  %-7s  %-36s  %s\n", "SEQ", "TIME", "AGENT", "OPERATION", "RESULT", "REASON", "RESOURCE")
@@ -110,6 +115,7 @@ func (a *app) decisionsCommand() *cobra.Command {
 				if !ok || denied && d.Allowed {
 					return nil
 				}
+				found = true
 				switch a.output {
 				case "table":
 					fmt.Fprintf(a.stdout, line, e.Seq, e.Time.Std().Format("2006-01-02T15:04:05Z"), clean(d.Subject), clean(d.Operation),
@@ -121,6 +127,9 @@ func (a *app) decisionsCommand() *cobra.Command {
 				}
 				return nil
 			})
+			if err == nil && !found && q.Agent != "" {
+				err = a.mustBeKnown(cmd.Context(), q.Agent)
+			}
 			if err != nil || a.output == "table" || a.output == "jsonl" {
 				return err
 			}
@@ -131,6 +140,18 @@ func (a *app) decisionsCommand() *cobra.Command {
 	cmd.Flags().StringVar(&q.Agent, "agent", "", "only this agent's")
 	cmd.Flags().BoolVar(&denied, "denied", false, "only denials")
 	return cmd
+}
+
+// mustBeKnown is not found where the ledger knows no agent or principal of that
+// name, as far as the asker may see.
+func (a *app) mustBeKnown(ctx context.Context, id string) error {
+	return a.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+		known, err := registered(ctx, c)
+		if err == nil && known[id] == "" {
+			return notFound("agent or principal %s", id)
+		}
+		return nil // who may not ask gets the empty list
+	})
 }
 
 func verdict(allowed bool) string {

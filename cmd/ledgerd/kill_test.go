@@ -158,7 +158,7 @@ func killFamily(t *testing.T, dir, url string) (creds string) {
 	creds = filepath.Join(t.TempDir(), "creds")
 	documents := []string{"apiVersion: ledgerd/v1\nkind: Policy\nversion: lab-1\nenvironment: [memory.read, memory.write]\n"}
 	add := func(id, text string) {
-		public, err := keyFor(creds, id)
+		public, err := (&keyring{dir: creds}).key(id)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/ledgerd/ledgerd/client"
@@ -32,6 +33,8 @@ const (
 	exitInternal    = 1
 	exitUsage       = 2
 	exitDenied      = 3
+	exitNotFound    = 4
+	exitConflict    = 5
 	exitIntegrity   = 6
 	exitUnavailable = 7
 )
@@ -80,7 +83,12 @@ func (a *app) report(err error) int {
 	}
 	message := err.Error() + a.hint(err)
 	if a.output == "json" || a.output == "jsonl" {
-		b, _ := json.Marshal(map[string]any{"error": map[string]any{"exit_code": code, "message": message}})
+		fault := map[string]any{"exit_code": code, "message": message}
+		var refused *client.Refusal
+		if errors.As(err, &refused) {
+			fault["reason_code"] = refused.Reason
+		}
+		b, _ := json.Marshal(map[string]any{"error": fault})
 		fmt.Fprintf(a.stderr, "%s\n", b)
 		return code
 	}
@@ -92,15 +100,43 @@ func (a *app) report(err error) int {
 func (a *app) hint(err error) string {
 	switch {
 	case errors.Is(err, client.ErrUnauthorized):
-		return "\nnext: does " + a.creds + " hold the key of " + a.as + ", and is " + a.as + " registered? An admin sees it with \"ledgerd agent list\""
+		return "\nnext: it is the key that was refused, no rule: does " + a.creds + " hold the key of " + a.as +
+			", and is " + a.as + " registered and not revoked? An admin sees it with \"ledgerd agent list\" and \"ledgerd principal list\""
 	case errors.Is(err, client.ErrPermissionViolation):
-		return "\nnext: look whether " + a.as + " is who " + a.creds + " belongs to, and whether its role may do this"
+		return "\nnext: " + a.whyRefused(err.Error())
 	case errors.Is(err, client.ErrOutcomeUnknown):
 		return "\nnext: repeat the same command with --operation-id and the id above; it will not act twice"
+	case errors.Is(err, client.ErrUnavailable) && tlsFault(err):
+		if a.tlsCA == "" {
+			return "\nnext: give --tls-ca FILE, the certificate (or its issuer's) that the server was started with"
+		}
+		return "\nnext: does " + a.tlsCA + " hold the certificate that the server at " + a.server + " was started with, for that host name, and does it speak TLS?"
 	case errors.Is(err, client.ErrUnavailable):
 		return "\nnext: is \"ledgerd serve\" running at " + a.server + "?"
 	}
 	return ""
+}
+
+// whyRefused is the likely reason why the server, which knows who may publish
+// where, refused a request.
+func (a *app) whyRefused(text string) string {
+	rest := "does " + a.creds + " belong to " + a.as + ", and is the ledger named " + a.ledger + " (--ledger)?"
+	switch {
+	case strings.Contains(text, ".propose.") && strings.Contains(text, "agent.register"):
+		return "only agents propose; as admin or registrar give --parent or --root. If " + a.as + " is an agent: " + rest
+	case strings.Contains(text, ".propose."):
+		return "only agents propose (memory get, put, delete; sop; agent register of a child). If " + a.as + " is an agent: " + rest
+	case strings.Contains(text, ".control."):
+		return "only admins control (and registrars register agents). If " + a.as + " is one: " + rest
+	}
+	return rest
+}
+
+// tlsFault reports whether a connection failed over TLS. The client library
+// only quotes some of these errors.
+func tlsFault(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "x509: ") || strings.Contains(text, "tls: ") || strings.Contains(text, "secure connection not available")
 }
 
 func exitCode(err error) int {

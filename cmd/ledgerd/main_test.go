@@ -176,7 +176,7 @@ func TestKeyIsAddedAndNothingElseChanged(t *testing.T) {
 
 func TestKeyFilesAreMadeOnceForTheirOwnerOnly(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "deep", "creds")
-	first, err := keyFor(dir, "alice")
+	first, err := (&keyring{dir: dir}).key("alice")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestKeyFilesAreMadeOnceForTheirOwnerOnly(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v", path, info.Mode(), err, want)
 		}
 	}
-	if again, err := keyFor(dir, "alice"); err != nil || again != first {
+	if again, err := (&keyring{dir: dir}).key("alice"); err != nil || again != first {
 		t.Errorf("the second call gives %s, %v, want %s", again, err, first)
 	}
 	if !policy.ValidPublicKey(first) {
@@ -195,7 +195,7 @@ func TestKeyFilesAreMadeOnceForTheirOwnerOnly(t *testing.T) {
 	var wg sync.WaitGroup
 	got := make([]string, 16)
 	for i := range got {
-		wg.Go(func() { got[i], _ = keyFor(dir, "bob") })
+		wg.Go(func() { got[i], _ = (&keyring{dir: dir}).key("bob") })
 	}
 	wg.Wait()
 	for _, key := range got {
@@ -209,7 +209,7 @@ func TestKeyFilesAreMadeOnceForTheirOwnerOnly(t *testing.T) {
 		t.Errorf("%d files, want 2: %v", len(entries), err)
 	}
 	for _, id := range []string{"", "..", "../x", "a/b", "A", "all"} {
-		if _, err := keyFor(dir, id); err == nil {
+		if _, err := (&keyring{dir: dir}).key(id); err == nil {
 			t.Errorf("a key was made for %q", id)
 		}
 	}
@@ -218,7 +218,7 @@ func TestKeyFilesAreMadeOnceForTheirOwnerOnly(t *testing.T) {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := keyFor(dir, name); exitCode(err) != exitUsage {
+		if _, err := (&keyring{dir: dir}).key(name); exitCode(err) != exitUsage {
 			t.Errorf("%s: %v", name, err)
 		} else if b, _ := os.ReadFile(path); string(b) != content {
 			t.Errorf("%s: the file was overwritten", name)
@@ -273,10 +273,16 @@ func TestValuesOnTheCommandLine(t *testing.T) {
 		want string
 	}{
 		{"EU", false, `"EU"`}, {"30", false, `30`}, {"30", true, `"30"`}, {`"30"`, false, `"30"`}, {"true", false, `true`},
-		{`{"b":1, "a":[1.50]}`, false, `{"a":[1.50],"b":1}`}, {`{"a":1,"a":2}`, false, `"{\"a\":1,\"a\":2}"`}, {"", false, `""`},
+		{`{"b":1, "a":[1.50]}`, false, `{"a":[1.50],"b":1}`}, {"", false, `""`}, {"null", true, `"null"`}, {"trueish", false, `"trueish"`},
+		{`{"a":1,"a":2}`, true, `"{\"a\":1,\"a\":2}"`}, {"9007199254740991", false, "9007199254740991"},
 	} {
-		if got := string(value(c.arg, c.text)); got != c.want {
-			t.Errorf("%q is sent as %s, want %s", c.arg, got, c.want)
+		if got, err := value(c.arg, c.text); err != nil || string(got) != c.want {
+			t.Errorf("%q is sent as %s, %v, want %s", c.arg, got, err, c.want)
+		}
+	}
+	for _, arg := range []string{`{"a":1,"a":2}`, "9007199254740993", "{a: 1}", "[1,", `"open`, "-", "2024-01-01", " {", "null", " null "} {
+		if got, err := value(arg, false); exitCode(err) != exitUsage || !strings.Contains(err.Error(), "--text") {
+			t.Errorf("%q is sent as %s, %v", arg, got, err)
 		}
 	}
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -25,6 +27,9 @@ func (a *app) memoryGet() *cobra.Command {
   ledgerd memory get notes summary --owner researcher -o json`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkRecord(owner, args[0], args[1]); err != nil {
+				return err
+			}
 			r := client.ReadRequest{Meta: a.meta(), Namespace: args[0], Key: args[1], Owner: owner}
 			return a.decided(cmd.Context(), func(ctx context.Context, c *client.Client) (*client.Reply, error) {
 				return c.Read(ctx, r)
@@ -39,16 +44,24 @@ func (a *app) memoryGet() *cobra.Command {
 const valueHelp = `
 
 VALUE is JSON where it reads as JSON (30, true, "30", {"a":1}) and text where it
-does not (EU); --text takes it as text in any case.`
+does not (EU); --text takes it as text in any case. What begins like JSON, with
+{ [ " - or a digit, and is not JSON that a ledger takes, is an error.`
 
 // value reads VALUE as valueHelp says.
-func value(arg string, text bool) json.RawMessage {
-	if !text {
-		if v, err := events.ParseJSON([]byte(arg)); err == nil {
-			return v.AppendCanonical(nil)
-		}
+func value(arg string, text bool) (json.RawMessage, error) {
+	if text {
+		return events.AppendString(nil, arg), nil
 	}
-	return events.AppendString(nil, arg)
+	v, err := events.ParseJSON([]byte(arg))
+	switch begin := strings.TrimLeft(arg, " \t\r\n"); {
+	case err == nil && v.Kind == events.Null:
+		return nil, usagef("null is no value of a record; use --text to store it as text")
+	case err == nil:
+		return v.AppendCanonical(nil), nil
+	case begin != "" && strings.Contains(`{["-0123456789`, begin[:1]):
+		return nil, usagef("VALUE begins like JSON and is none that a ledger takes: %w; use --text to store it as text", placed([]byte(arg), err))
+	}
+	return events.AppendString(nil, arg), nil
 }
 
 func (a *app) memoryPut() *cobra.Command {
@@ -62,7 +75,11 @@ func (a *app) memoryPut() *cobra.Command {
   ledgerd memory put notes summary "four findings" --revision 1`,
 		Args: cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r.Meta, r.Namespace, r.Key, r.Value = a.meta(), args[0], args[1], value(args[2], text)
+			v, err := value(args[2], text)
+			if err := cmp.Or(err, checkWrite(r.Owner, args[0], args[1], r.Visibility)); err != nil {
+				return err
+			}
+			r.Meta, r.Namespace, r.Key, r.Value = a.meta(), args[0], args[1], v
 			return a.decided(cmd.Context(), func(ctx context.Context, c *client.Client) (*client.Reply, error) {
 				return c.Write(ctx, r)
 			})
@@ -85,6 +102,9 @@ func (a *app) memoryDelete() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if r.ExpectedRevision == 0 {
 				return usagef("which revision? give --revision N; \"ledgerd memory get\" shows it")
+			}
+			if err := checkRecord(r.Owner, args[0], args[1]); err != nil {
+				return err
 			}
 			r.Meta, r.Namespace, r.Key = a.meta(), args[0], args[1]
 			return a.decided(cmd.Context(), func(ctx context.Context, c *client.Client) (*client.Reply, error) {
@@ -120,7 +140,11 @@ func (a *app) memoryLoad() *cobra.Command {
 			if r.Owner == "" {
 				return usagef("whose record? give --owner AGENT")
 			}
-			r.Meta, r.Namespace, r.Key, r.Value = a.meta(), args[0], args[1], value(args[2], text)
+			v, err := value(args[2], text)
+			if err := cmp.Or(err, checkWrite(r.Owner, args[0], args[1], r.Visibility)); err != nil {
+				return err
+			}
+			r.Meta, r.Namespace, r.Key, r.Value = a.meta(), args[0], args[1], v
 			return a.decided(cmd.Context(), func(ctx context.Context, c *client.Client) (*client.Reply, error) {
 				return c.Control(ctx, "memory.load", r)
 			})

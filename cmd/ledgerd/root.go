@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -13,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ledgerd/ledgerd/client"
-	"github.com/ledgerd/ledgerd/internal/events"
 )
 
 // app is one invocation of the command: its surroundings and its global flags.
@@ -33,12 +33,24 @@ var laterCommands = []string{
 	"payload", "policy", "proof", "resource", "restore", "run", "watch", "witness",
 }
 
+const exitCodes = `Exit codes:
+  0  done or allowed
+  1  internal
+  2  usage or bad input
+  3  denied
+  4  not found
+  5  conflict
+  6  integrity
+  7  unavailable`
+
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "ledgerd",
 		Short: "A ledger of what agents may do, remember and have done",
 		Long: `ledgerd judges what agents propose, keeps what they remember, and seals every
-decision into a log that anyone can verify. Begin with "ledgerd demo".`,
+decision into a log that anyone can verify. Begin with "ledgerd demo".
+
+` + exitCodes,
 		Example: `  ledgerd demo
   ledgerd init --data ./data
   ledgerd serve --data ./data`,
@@ -54,7 +66,12 @@ decision into a log that anyone can verify. Begin with "ledgerd demo".`,
 	flags.StringVarP(&a.output, "output", "o", "table", "table, json, jsonl or yaml")
 	flags.StringVar(&a.operationID, "operation-id", "", "repeat an operation whose outcome is not known: the id it was sent under")
 	flags.DurationVar(&a.timeout, "timeout", 20*time.Second, "how long to try")
-	root.PersistentPreRunE = func(*cobra.Command, []string) error { return a.checkOutput() }
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if a.timeout <= 0 {
+			return usagef("--timeout %s: how long to try, more than 0, like 5s", a.timeout)
+		}
+		return a.checkOutput()
+	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w; see \"%s --help\"", err, cmd.CommandPath())
 	})
@@ -131,8 +148,9 @@ func (a *app) connect(ctx context.Context) (*client.Client, error) {
 		return nil, usagef("who is asking? give --as ID or set LEDGERD_AS")
 	case a.creds == "":
 		return nil, usagef("no key for %s; give --creds FILE.nk or set LEDGERD_CREDS", clean(a.as))
-	case !events.ValidID(a.as) || !events.ValidID(a.ledger):
-		return nil, usagef("--as %s --ledger %s: an id is a-z, 0-9, _ and -, a letter or digit first, at most 63, not reserved", clean(a.as), clean(a.ledger))
+	}
+	if err := cmp.Or(checkID("--as", a.as), checkID("--ledger", a.ledger)); err != nil {
+		return nil, err
 	}
 	if _, err := publicKeyOf(a.creds); err != nil {
 		return nil, usagef("the key of %s: %w", a.as, err)

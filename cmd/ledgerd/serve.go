@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,7 +40,7 @@ find it, for it tells this log from any other.`,
 				return usagef("where? give --data DIR")
 			}
 			if !events.ValidID(a.ledger) {
-				return usagef("--ledger %s: a-z, 0-9, _ and -, a letter or digit first, at most 63, not reserved", a.ledger)
+				return checkID("--ledger", a.ledger)
 			}
 			if o.Origin != "" && !events.ValidOrigin(o.Origin) {
 				return usagef("--origin %s: printable ASCII without space and plus, at most %d characters", o.Origin, events.OriginBytesMax)
@@ -75,22 +76,36 @@ find it, for it tells this log from any other.`,
 func openFault(data string, err error) error {
 	switch {
 	case errors.Is(err, store.ErrNotEmpty):
-		return &exitError{5, fmt.Errorf("%w; name a directory that is empty or does not exist", err)}
+		return &exitError{exitConflict, fmt.Errorf("%w; name a directory that is empty or does not exist", err)}
 	case errors.Is(err, store.ErrLocked):
-		return &exitError{5, fmt.Errorf("%w; one ledgerd serves a directory at a time", err)}
+		return &exitError{exitConflict, fmt.Errorf("%w; one ledgerd serves a directory at a time", err)}
 	case errors.Is(err, store.ErrNoAnchor), errors.Is(err, store.ErrBehindAnchor), errors.Is(err, store.ErrDiverged),
 		errors.Is(err, store.ErrCorrupt), errors.Is(err, natsapi.ErrDisagrees):
-		return &exitError{exitIntegrity, fmt.Errorf("%w; nothing was written: run verify --data %s before anything else", err, data)}
+		return &exitError{exitIntegrity, fmt.Errorf("%s; nothing was written: run verify --data %s before anything else", plain(err), data)}
 	case errors.Is(err, store.ErrStorageLow):
 		return &exitError{exitUnavailable, fmt.Errorf("%w; free some space first", err)}
+	case errors.Is(err, fs.ErrNotExist) && holdsFiles(data):
+		return usagef("%w; restore it from your copy of %s", err, filepath.Join(data, "keys"))
 	case errors.Is(err, fs.ErrNotExist):
 		return usagef("%w; is %s a data directory? \"ledgerd init --data %s\" makes one", err, data, data)
 	}
 	return err
 }
 
+// plain is the text of an error without what the storage engine puts in for
+// machines.
+func plain(err error) string {
+	return strings.ReplaceAll(strings.ReplaceAll(err.Error(), ": <corruption detail carrier>", ""), "<corruption detail carrier>: ", "")
+}
+
+func holdsFiles(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && len(entries) > 0
+}
+
 // nodeOptions are the flags of serve.
 type nodeOptions struct {
+	ledger                           string // must be its name; empty for any
 	data, listen, readyFile, http    string
 	tlsCert, tlsKey, anchor, minFree string
 	anchorSync                       string
@@ -103,7 +118,8 @@ func (a *app) serveCommand() *cobra.Command {
 		Use:   "serve --data DIR",
 		Short: "Serve a ledger over NATS",
 		Long: `Serve a ledger over NATS until SIGTERM or SIGINT; then finish what was accepted,
-sign a checkpoint and exit 0. Off the loopback interface TLS is required.`,
+sign a checkpoint and exit 0. Off the loopback interface TLS is required. The
+ledger's name is the one it was made with; -o has no effect.`,
 		Example: `  ledgerd serve --data ./data
   ledgerd serve --data ./data --listen 0.0.0.0:4222 --tls-cert cert.pem --tls-key key.pem`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -113,6 +129,10 @@ sign a checkpoint and exit 0. Off the loopback interface TLS is required.`,
 			case o.http != "":
 				return usagef("--http: the web interface is not in this release")
 			}
+			if cmd.Flags().Changed("ledger") {
+				o.ledger = a.ledger
+			}
+			clearReadyFile(o.readyFile)
 			return a.serve(cmd.Context(), o)
 		},
 	}
@@ -161,7 +181,7 @@ func startNode(o nodeOptions, log *slog.Logger) (*node, error) {
 	stream := filepath.Join(o.data, "stream")
 	l, err := ledger.Open(ledger.Options{
 		Dir: o.data, Anchor: o.anchor, AnchorSync: o.anchorSync == "every", MinFree: minFree,
-		Build: build(), Log: log, Look: natsapi.Look(stream, log),
+		Build: build(), Log: log, Look: func(s *store.Store) error { return errors.Join(checkLedger(s, o.ledger), natsapi.Look(stream, log)(s)) },
 	})
 	if err != nil {
 		return nil, openFault(o.data, err)
@@ -193,6 +213,36 @@ func (n *node) close() error {
 	return n.front.Close(ctx)
 }
 
+// checkLedger refuses a ledger of another name than want, unless that is empty.
+func checkLedger(s *store.Store, want string) error {
+	b, err := s.Event(1)
+	if err != nil || want == "" {
+		return err
+	}
+	e, err := events.Parse(b)
+	if err != nil {
+		return err
+	}
+	if created, ok := e.Body.(*events.LedgerCreated); !ok || created.Ledger != want {
+		return usagef("--ledger %s: the ledger here has another name; leave --ledger out", want)
+	}
+	return nil
+}
+
+// clearReadyFile removes a ready file that a killed server left behind. That of
+// a running one stays.
+func clearReadyFile(path string) {
+	var r readyContent
+	b, err := os.ReadFile(path)
+	if path == "" || err != nil || json.Unmarshal(b, &r) != nil || r.PID <= 0 {
+		return
+	}
+	p, err := os.FindProcess(r.PID)
+	if err != nil || p.Signal(syscall.Signal(0)) != nil {
+		os.Remove(path)
+	}
+}
+
 func serverTLS(cert, key string) (*tls.Config, error) {
 	switch {
 	case cert == "" && key == "":
@@ -217,7 +267,11 @@ func checkListen(listen string, secure bool) error {
 	if ip := net.ParseIP(host); !secure && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		return usagef("--listen %s: off the loopback interface TLS is required; give --tls-cert and --tls-key", listen)
 	}
-	return nil
+	l, err := net.Listen("tcp", listen)
+	if err != nil {
+		return usagef("--listen: %w; give another host:port, port 0 for any free one", err)
+	}
+	return l.Close()
 }
 
 // parseBytes reads a number of bytes with an optional unit, KiB MiB GiB TiB.
@@ -260,18 +314,27 @@ func (a *app) serve(ctx context.Context, o nodeOptions) error {
 	return err
 }
 
+// readyContent is what a ready file holds.
+type readyContent struct {
+	NATS   string `json:"nats_url"`
+	HTTP   string `json:"http_url"`
+	Origin string `json:"origin"`
+	PID    int    `json:"pid"`
+}
+
+// usable is an address to connect to from this machine: a server on all
+// interfaces is also on the loopback one.
+func usable(url string) string {
+	return strings.NewReplacer("://0.0.0.0:", "://127.0.0.1:", "://[::]:", "://[::1]:").Replace(url)
+}
+
 // announce says that the ledger serves, last of all in the ready file.
 func (n *node) announce(o nodeOptions, log *slog.Logger) error {
 	log.Info("serving", "url", n.front.URL(), "origin", n.ledger.Origin())
 	if o.readyFile == "" {
 		return nil
 	}
-	b, err := json.Marshal(struct {
-		NATS   string `json:"nats_url"`
-		HTTP   string `json:"http_url"`
-		Origin string `json:"origin"`
-		PID    int    `json:"pid"`
-	}{n.front.URL(), "", n.ledger.Origin(), os.Getpid()})
+	b, err := json.Marshal(readyContent{usable(n.front.URL()), "", n.ledger.Origin(), os.Getpid()})
 	if err == nil {
 		err = writeOver(o.readyFile, append(b, '\n'))
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/ledgerd/ledgerd/client"
+	"github.com/ledgerd/ledgerd/internal/reason"
 )
 
 // clean makes text that came from outside harmless on a terminal and in a line
@@ -75,22 +77,58 @@ func (a *app) replyTable(r *client.Reply) {
 	for _, f := range r.Failed {
 		row(w, "failed", f)
 	}
-	row(w, "policy", r.PolicyVersion)
+	if r.Operation == "apply" {
+		row(w, "judged under", r.PolicyVersion)
+	} else {
+		row(w, "policy", r.PolicyVersion)
+	}
 	if rec := r.Record; rec != nil {
 		fmt.Fprintf(w, "record\t%s:%s.%s  revision %d  %s  %s\n",
 			clean(rec.Owner), clean(rec.Namespace), clean(rec.Key), rec.Revision, clean(rec.Visibility), clean(rec.Class))
 		row(w, "combined", strings.Join(rec.Contributors, ", "))
-		row(w, "value", string(rec.Value))
+		if rec.Value != nil {
+			fmt.Fprintf(w, "value\t%s\n", safeJSON(rec.Value))
+		} else if r.Allowed && a.operationID != "" && strings.HasSuffix(r.Operation, "memory.write") {
+			row(w, "note", "recorded before: this is the outcome of the first time; the value is not repeated")
+		}
 	}
 	for _, d := range r.Decisions {
 		fmt.Fprintf(w, "step\t%s  %s  %s\n", clean(d.StepID), clean(d.Action), clean(string(d.ReasonCode)))
 	}
 	for _, d := range r.Documents {
-		fmt.Fprintf(w, "%s\t%s %s\n", clean(d.Result), clean(d.Kind), clean(d.ID))
+		fmt.Fprintf(w, "%s\t%s %s%s\n", clean(d.Result), clean(d.Kind), clean(d.ID), clean(keptNote(d)))
 	}
 	if r.Seq > 0 {
 		fmt.Fprintf(w, "receipt\tseq %d  hash %s\n", r.Seq, clean(r.Hash))
 	}
+	if r.Allowed {
+		return
+	}
+	if r.ReasonCode == reason.ExpectedRevisionRequired {
+		namespace, key, owner := recordNames(r.Resource)
+		row(w, "hint", fmt.Sprintf("it exists: repeat with --revision N; \"ledgerd memory get %s %s --owner %s\" shows N", namespace, key, cmp.Or(owner, a.as)))
+	}
+	if r.Seq > 0 && r.ReasonCode != reason.NotPermittedForRole {
+		row(w, "next", fmt.Sprintf("ledgerd explain --seq %d", r.Seq))
+	}
+}
+
+// recordNames takes "owner:namespace.key" apart; the owner may be absent.
+func recordNames(resource string) (namespace, key, owner string) {
+	if before, after, ok := strings.Cut(resource, ":"); ok {
+		owner, resource = before, after
+	}
+	dot := max(strings.LastIndexByte(resource, '.'), 0)
+	return resource[:dot], strings.TrimPrefix(resource[dot:], "."), owner
+}
+
+// keptNote says what an apply left as it was.
+func keptNote(d client.Document) string {
+	if d.Result != "kept" || d.Kind != "Memory" {
+		return ""
+	}
+	namespace, key, owner := recordNames(d.ID)
+	return fmt.Sprintf(": the record exists; its value may differ from the file's, see \"ledgerd memory get %s %s\" as %s", namespace, key, owner)
 }
 
 func row(w *tabwriter.Writer, name, value string) {

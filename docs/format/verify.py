@@ -773,6 +773,9 @@ def run(args):
 
 
 def main(args):
+    if "-h" in args or "--help" in args:
+        print(__doc__.strip())
+        return 0
     try:
         print(run(args))
         return 0

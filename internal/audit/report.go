@@ -268,8 +268,10 @@ func (v *Verifier) checkpointCheck(key note.Verifier, keyErr error) Check {
 		return v.check(name, "")
 	}
 	v.holds(name, c)
-	text := fmt.Sprintf("size %d, signed", c.Size)
-	out := v.check(name, text)
+	out := v.check(name, fmt.Sprintf("size %d, signed", c.Size))
+	if out.Status == Fail {
+		out.Text = fmt.Sprintf("size %d, signed; the log does not fit it", c.Size)
+	}
 	if c.Size < v.size && out.Status == Pass {
 		out.Open = fmt.Sprintf("events %d–%d came after it and are signed by nobody yet", c.Size+1, v.size)
 	}
@@ -312,7 +314,11 @@ func (v *Verifier) rememberedCheck(key note.Verifier, keyErr error) Check {
 		return v.check(name, "")
 	}
 	v.holds(name, c)
-	return v.check(name, fmt.Sprintf("holds every event of the remembered checkpoint of size %d, unchanged", c.Size))
+	out := v.check(name, fmt.Sprintf("holds every event of the remembered checkpoint of size %d, unchanged", c.Size))
+	if out.Status == Fail {
+		out.Text = fmt.Sprintf("does not hold what the remembered checkpoint of size %d covers", c.Size)
+	}
+	return out
 }
 
 func (v *Verifier) payloadCheck() Check {

@@ -22,6 +22,7 @@ type Proposal struct {
 	Subject   string        // who the connection authenticated; no field of the request can say otherwise
 	Operation string        // as it may stand in an event
 	Refused   reason.Code   // what the door found wrong with its form; Request is then nil
+	Fault     string        // the same in words, for the sender's reply alone
 	Request   *wire.Request // nil if Refused
 	Prior     []byte        // canonical request first recorded under the operation id, where there is one
 	Wall      events.Time   // what clock.accept accepts
@@ -110,6 +111,9 @@ func (j *judge) judge() reason.Code {
 	req := j.p.Request
 	switch {
 	case j.p.Refused != "":
+		if j.p.Fault != "" {
+			j.note("%s", j.p.Fault)
+		}
 		return j.p.Refused
 	case req == nil || req.Operation != j.p.Operation:
 		return reason.MalformedRequest
@@ -312,6 +316,7 @@ func (j *judge) readCombined(r *wire.MemoryRead) reason.Code {
 	var nearest, hidden *projection.Record
 	var values [][]byte
 	var owners []string
+	mistyped := "" // nearest visible owner of a value of the wrong type
 	levels := 0
 	for a := j.agent; a != nil; a = a.Parent {
 		if record := j.s.Live(a.ID, r.Namespace, r.Key); record != nil {
@@ -324,6 +329,9 @@ func (j *judge) readCombined(r *wire.MemoryRead) reason.Code {
 			}
 			if visible {
 				owners = append(owners, a.ID)
+				if _, typed := policy.CombineAllTrue([][]byte{record.Mandatory}); !typed && mistyped == "" {
+					mistyped = a.ID
+				}
 			}
 			values = append(values, record.Mandatory)
 		}
@@ -338,6 +346,7 @@ func (j *judge) readCombined(r *wire.MemoryRead) reason.Code {
 	}
 	combined, ok := policy.CombineAllTrue(values)
 	if !ok {
+		j.d.Owner = mistyped
 		return reason.MandatoryTypeMismatch
 	}
 	j.d.Owner = nearest.Owner

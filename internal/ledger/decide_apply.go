@@ -14,6 +14,7 @@ import (
 // changes nothing, so that the same apply again is no change.
 func (j *judge) apply(r *wire.Apply) reason.Code {
 	if r.ExpectedVersion != "" && r.ExpectedVersion != j.s.PolicyVersion() {
+		j.note("the policy in force is %s", j.s.PolicyVersion())
 		return reason.RevisionConflict
 	}
 	documents, faults := parseAll(r.Documents)
@@ -80,8 +81,13 @@ func subject(d policy.Document) string {
 }
 
 func (j *judge) fault(format string, args ...any) reason.Code {
-	j.out.Faults = append(j.out.Faults, fmt.Sprintf(format, args...))
+	j.note(format, args...)
 	return reason.PolicyInvalid
+}
+
+// note tells the sender more than the reason does; it is in no event.
+func (j *judge) note(format string, args ...any) {
+	j.out.Faults = append(j.out.Faults, fmt.Sprintf(format, args...))
 }
 
 func (j *judge) applied(kind, id, result string) {
@@ -168,8 +174,11 @@ func (j *judge) applyAgent(draft *draft, a *policy.Agent) reason.Code {
 	switch parent := existing.Parent; {
 	case existing.Revoked:
 		return reason.AgentRevoked
-	case parent == nil && a.Parent != "", parent != nil && a.Parent != parent.ID,
-		a.PublicKey != "" && a.PublicKey != existing.PublicKey:
+	case parent == nil && a.Parent != "", parent != nil && a.Parent != parent.ID:
+		j.note("the parent of %s is set and cannot be changed", a.ID)
+		return reason.DuplicateAgent
+	case a.PublicKey != "" && a.PublicKey != existing.PublicKey:
+		j.note("%s is registered with another key; leave public_key out to keep it", a.ID)
 		return reason.DuplicateAgent
 	case existing.Declared.Equal(a.Capabilities):
 		j.applied("Agent", a.ID, "unchanged")
@@ -214,6 +223,7 @@ func (j *judge) applyPrincipal(draft *draft, d *policy.Principal) reason.Code {
 		!policy.NewSet(existing.Actions...).Equal(policy.NewSet(d.Actions...)),
 		!policy.NewSet(existing.Groups...).Equal(policy.NewSet(d.Groups...)),
 		d.PublicKey != "" && d.PublicKey != existing.PublicKey:
+		j.note("%s is registered with another role, root, actions, groups or key", d.ID)
 		return reason.DuplicateAgent
 	}
 	j.applied("Principal", d.ID, "unchanged")

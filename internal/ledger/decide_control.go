@@ -118,6 +118,7 @@ func (j *judge) revokePrincipal(r *wire.PrincipalRevoke) reason.Code {
 	case p == nil:
 		return reason.NotFound
 	case j.s.LastAdmin(p):
+		j.note("the last admin cannot be revoked")
 		return reason.NotPermittedForRole
 	case !p.Revoked:
 		j.emit(&events.PrincipalRevoked{ID: p.ID})

@@ -297,7 +297,8 @@ func TestAStuckSyncDoesNotHoldRun(t *testing.T) {
 
 // Somebody moves the data directory away under a running ledger.
 func TestR72_AMovedDirectoryStopsTheWriter(t *testing.T) {
-	o := newDir(t)
+	o := ledger.Options{Dir: filepath.Join(t.TempDir(), "data"), Anchor: filepath.Join(t.TempDir(), "anchor")}
+	must(t, ledger.Init(o.Dir, ledger.InitOptions{Anchor: o.Anchor}))
 	s := start(t, o)
 	moved := o.Dir + ".moved"
 	must(t, os.Rename(o.Dir, moved))

@@ -216,10 +216,17 @@ func contents(t testing.TB, dir string) map[string]string {
 	return files
 }
 
+// silent is a logger for Pebble.
+type silent struct{}
+
+func (silent) Infof(string, ...any)        {}
+func (silent) Errorf(string, ...any)       {}
+func (silent) Fatalf(f string, arg ...any) { panic(fmt.Sprintf(f, arg...)) }
+
 // overwritePayload exchanges a payload record behind the ledger's back.
 func overwritePayload(t testing.TB, o ledger.Options, seq uint64, record []byte) {
 	t.Helper()
-	db, err := pebble.Open(filepath.Join(o.Dir, "db"), &pebble.Options{FormatMajorVersion: pebble.FormatNewest})
+	db, err := pebble.Open(filepath.Join(o.Dir, "db"), &pebble.Options{FormatMajorVersion: pebble.FormatNewest, Logger: silent{}})
 	must(t, err)
 	must(t, db.Set(binary.BigEndian.AppendUint64([]byte{'p'}, seq), record, pebble.Sync))
 	must(t, db.Close())

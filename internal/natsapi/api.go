@@ -55,7 +55,7 @@ func (a *api) judge(m request, lane wire.Lane) {
 	p := &ledger.Proposal{Lane: lane, Subject: s.ID, Operation: wire.Known(lane, s.Name)}
 	if reply == foreignReply {
 		p.Refused = reason.BadReplySubject
-	} else if p.Request, p.Refused = wire.Decode(lane, s.Name, m.Data()); p.Refused == "" && lane == wire.Propose {
+	} else if p.Request, p.Refused, p.Fault = wire.Read(lane, s.Name, m.Data()); p.Refused == "" && lane == wire.Propose {
 		if !a.limits.take(s.ID, eventsCaused(p.Request)-1) {
 			a.refuse(m, s.ID, reply, reason.RateLimited)
 			return

@@ -416,3 +416,49 @@ func TestDidYouMeanNamesOnlyWhatIsNear(t *testing.T) {
 		}
 	}
 }
+
+// A fault is shown on a terminal and told in a reply: no seed and no value of a
+// record is part of it.
+func TestFaultsShowNoSeedAndNoValue(t *testing.T) {
+	const canary, seed = "canary-5b1f", "SUABIRFWLWELR6OFOEHPO2TUQKXLGTCTVKZJHLGEZL7BJJIHZGS7A56CXQ"
+	head := "kind: Memory\nowner: boss\nnamespace: notes\nkey: a\n"
+	for name, text := range map[string]string{
+		"seed as key":   "kind: Agent\nid: boss\ncapabilities: []\npublic_key: " + seed + "\n",
+		"seed as id":    "kind: Agent\nid: " + seed + "\ncapabilities: []\n",
+		"seed as name":  "kind: Agent\nid: boss\ncapabilities: []\n" + seed + ": x\n",
+		"seed in flow":  "{kind: Agent, id: boss, capabilities: [" + seed + "]}\n",
+		"after value":   head + "value: {token: " + canary + ", none: null}\n",
+		"flow document": "{kind: Memory, owner: boss, namespace: notes, key: a, value: " + canary + ", colour: red}\n",
+		"quoted name":   "{\"kind\": \"Memory\", \"owner\": \"boss\", \"value\": \"" + canary + "\", \"colour\": \"red\"}\n",
+		"under value":   head + "value:\n  a:\n    token: " + canary + " # \x01\n    none: null # " + canary + "\n",
+		"a number":      head + "value: 5.1234567\n",
+		"numbers":       head + "value:\n  - 05.1234567\n",
+		"in a list":     head + "value:\n  - " + canary + "\n  - [null, " + canary + "]\n",
+	} {
+		_, faults := ParseDocument(text)
+		if len(faults) == 0 {
+			t.Errorf("%s: no fault", name)
+		}
+		for _, f := range faults {
+			if s := f.String(); strings.Contains(s, canary) || strings.Contains(s, seed[:20]) || strings.Contains(s, "5.1234567") {
+				t.Errorf("%s: %s", name, s)
+			}
+		}
+	}
+	shown := ""
+	for _, f := range mustFault(t, head+"value: 1\nnote: "+canary+"\n") {
+		shown += f.String()
+	}
+	if !strings.Contains(shown, canary) {
+		t.Errorf("what follows a value on lines of its own is hidden too: %s", shown)
+	}
+}
+
+func mustFault(t *testing.T, text string) []Fault {
+	t.Helper()
+	_, faults := ParseDocument(text)
+	if len(faults) == 0 {
+		t.Fatalf("no fault in %q", text)
+	}
+	return faults
+}

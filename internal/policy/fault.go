@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,8 +12,8 @@ import (
 )
 
 // Fault is one thing wrong with a document, said so that its author can fix it.
-// It quotes the document, values included, so it goes to the author alone and
-// never into an event or a log line.
+// It quotes the document, though no seed and no value of a record, so it goes to
+// the author alone and never into an event or a log line.
 type Fault struct {
 	File    string // as given to ParseFile; empty for a document on its own
 	Line    int    // from 1, in the file or document
@@ -60,7 +61,42 @@ func faultAt(lines []string, p place, message string) Fault {
 		line = lines[p.line]
 	}
 	before := utf8.RuneCountInString(line[:min(p.at, len(line))])
+	line, open := masked(lines, p.line)
+	if quoted, err := strconv.QuotedPrefix(message); err == nil && p.at >= open {
+		message = "this" + message[len(quoted):] // a message begins with what stands at the place
+	}
 	return Fault{Line: p.line + 1, Column: before + 1, Excerpt: excerpt(line, before), Message: message}
+}
+
+var (
+	seed       = regexp.MustCompile(`SU[A-Z2-7]{20,}`)
+	valueStart = regexp.MustCompile(`(^|[\s{,])["']?value["']?\s*:`)
+)
+
+const hidden = "(not shown)"
+
+// masked is the line with the index n without what must not be shown: seeds,
+// and what follows "value:" on its line or is indented under it. open is how
+// many bytes stand before such a value.
+func masked(lines []string, n int) (shown string, open int) {
+	if n >= len(lines) {
+		return "", 0
+	}
+	line := lines[n]
+	for i, at := n-1, indent(line); i >= 0 && at > 0; i-- {
+		if strings.TrimSpace(lines[i]) == "" || indent(lines[i]) >= at {
+			continue
+		}
+		at = indent(lines[i])
+		if valueStart.MatchString(lines[i]) {
+			return line[:indent(line)] + hidden, 0
+		}
+	}
+	open = len(line)
+	if m := valueStart.FindStringIndex(line); m != nil && strings.TrimSpace(line[m[1]:]) != "" {
+		line, open = line[:m[1]]+" "+hidden, m[1]
+	}
+	return seed.ReplaceAllString(line, hidden), open
 }
 
 // excerpt shortens line around the character with the index at.
@@ -104,6 +140,7 @@ func unsafeRune(r rune) bool {
 
 // quote shows text of a document in a message: escaped and shortened.
 func quote(s string) string {
+	s = seed.ReplaceAllString(s, hidden)
 	if utf8.RuneCountInString(s) > quoteRunes {
 		s = string([]rune(s)[:quoteRunes]) + cut
 	}
@@ -124,6 +161,9 @@ func didYouMean(s string, candidates []string) string {
 	}
 	best, distance := "", max(2, len(s)/3)+1
 	for _, c := range slices.Sorted(slices.Values(candidates)) {
+		if withoutDigits(s) == withoutDigits(c) {
+			continue // another version of it, no slip
+		}
 		if d := editDistance(strings.ToLower(s), strings.ToLower(c)); d < distance && d < len(c) {
 			best, distance = c, d
 		}
@@ -132,6 +172,15 @@ func didYouMean(s string, candidates []string) string {
 		return ""
 	}
 	return fmt.Sprintf("; did you mean %q?", best)
+}
+
+func withoutDigits(s string) string {
+	return strings.Map(func(r rune) rune {
+		if '0' <= r && r <= '9' {
+			return -1
+		}
+		return r
+	}, s)
 }
 
 // editDistance counts the letters to insert, delete, replace or swap with

@@ -7,15 +7,31 @@ import "github.com/ledgerd/ledgerd/internal/events"
 type fields struct {
 	value    events.Value
 	used     int
-	bad      bool
+	current  string // the member asked for last
+	bad      string // the first that is missing or not of its form
 	tooLarge bool
 	later    bool
 }
 
 func (f *fields) check(ok bool) {
-	if !ok {
-		f.bad = true
+	if ok || f.bad != "" {
+		return
 	}
+	if f.bad = f.current; f.bad == "" {
+		f.bad = "the request"
+	}
+}
+
+// fault says what is wrong with the object, in names of ours only; empty if
+// nothing is.
+func (f *fields) fault() string {
+	switch {
+	case f.bad != "":
+		return f.bad + ": missing, of another type, or outside its form"
+	case f.used != len(f.value.Members):
+		return "a field that this operation does not have"
+	}
+	return ""
 }
 
 func (f *fields) has(name string) bool {
@@ -25,6 +41,7 @@ func (f *fields) has(name string) bool {
 
 // take returns a member that must not be null.
 func (f *fields) take(name string) (events.Value, bool) {
+	f.current = name
 	v, ok := f.value.Get(name)
 	if ok {
 		f.used++

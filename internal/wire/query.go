@@ -88,7 +88,7 @@ func DecodeQuery(what string, b []byte) (*QueryRequest, reason.Code) {
 	f := &fields{value: v}
 	q := &QueryRequest{}
 	decode(f, q)
-	if f.bad || f.used != len(v.Members) {
+	if f.fault() != "" {
 		return nil, reason.MalformedRequest
 	}
 	return q, ""

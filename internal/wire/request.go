@@ -140,28 +140,38 @@ func Operations(lane Lane) []string {
 // request whose only fault is size, or a field of a later release, is decoded
 // and marked.
 func Decode(lane Lane, operation string, b []byte) (*Request, reason.Code) {
+	r, code, _ := Read(lane, operation, b)
+	return r, code
+}
+
+// Read is Decode that also says what is wrong with a malformed request, for
+// its sender: names of ours and byte positions, nothing of what was sent.
+func Read(lane Lane, operation string, b []byte) (*Request, reason.Code, string) {
 	decode := operations[lane][operation]
 	if decode == nil {
-		return nil, reason.UnsupportedOperation
+		return nil, reason.UnsupportedOperation, ""
 	}
 	if len(b) > events.RequestBytesMax {
-		return nil, reason.RequestTooLarge
+		return nil, reason.RequestTooLarge, ""
 	}
 	v, err := events.ParseJSON(b)
-	if err != nil || v.Kind != events.Object {
-		return nil, reason.MalformedRequest
+	if err != nil {
+		return nil, reason.MalformedRequest, err.Error()
+	}
+	if v.Kind != events.Object {
+		return nil, reason.MalformedRequest, "not a JSON object"
 	}
 	f := &fields{value: v}
 	r := &Request{Operation: operation}
 	r.OperationID = f.printable("operation_id", events.ValidOperationID)
 	r.TraceID = f.printable("trace_id", events.ValidTraceID)
 	r.Body = decode(f)
-	if f.bad || f.used != len(v.Members) {
-		return nil, reason.MalformedRequest
+	if fault := f.fault(); fault != "" {
+		return nil, reason.MalformedRequest, fault
 	}
 	r.TooLarge, r.Later = f.tooLarge, f.later
 	r.Canonical = canonicalWithout(v, "operation_id", "trace_id", "wait_ms")
-	return r, ""
+	return r, "", ""
 }
 
 func canonicalWithout(v events.Value, names ...string) []byte {

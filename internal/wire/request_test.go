@@ -235,6 +235,28 @@ func TestDecodeLeavesNamesWithACodeOfTheirOwn(t *testing.T) {
 	}
 }
 
+// Read tells a sender what is wrong, in words of ours: whatever it sent stays
+// out of them.
+func TestReadSaysWhatIsWrong(t *testing.T) {
+	for request, want := range map[string]string{
+		`{"namespace":"n","key":"k"}`:                                  "",
+		`{"namespace":"n","key":"k","operation_id":"canary\n"}`:        "operation_id: ",
+		`{"namespace":"CANARY","key":"k"}`:                             "namespace: ",
+		`{"namespace":"n"}`:                                            "key: ",
+		`{"namespace":"n","key":"k","canary":1}`:                       "a field ",
+		`["canary"]`:                                                   "not a JSON object",
+		`{"namespace":"n","key":"k","value":"canary"`:                  "byte 43: ",
+		`{"canary":1,"canary":2}`:                                      "byte 23: ",
+		`{"namespace":"n","key":"k","owner_agent_id":"Canary Canary"}`: "owner_agent_id: ",
+	} {
+		r, code, fault := Read(Propose, "memory.read", []byte(request))
+		if (code == "") != (want == "") || (r == nil) == (code == "") || !strings.HasPrefix(fault, want) || (fault == "") != (want == "") ||
+			strings.Contains(strings.ToLower(fault), "canary") {
+			t.Errorf("%s: %q %q, want %q", request, code, fault, want)
+		}
+	}
+}
+
 func TestDecodeMarksSize(t *testing.T) {
 	text := func(n int) string { return `"` + strings.Repeat("x", n-2) + `"` }
 	list := func(n int) string {
@@ -325,8 +347,8 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, which uint8, b []byte) {
 		e := all[int(which)%len(all)]
-		r, code := Decode(e.lane, e.operation, b)
-		if (r == nil) == (code == "") || code != "" && code != reason.MalformedRequest && code != reason.RequestTooLarge {
+		r, code, fault := Read(e.lane, e.operation, b)
+		if (r == nil) == (code == "") || (code == reason.MalformedRequest) == (fault == "") || code != "" && code != reason.MalformedRequest && code != reason.RequestTooLarge {
 			t.Fatalf("%v and %q", r, code)
 		}
 		if r == nil {

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/ledgerd/ledgerd/internal/audit"
@@ -98,7 +99,7 @@ func run(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	}
 	report, err := a.verify(stderr)
 	if err != nil {
-		fmt.Fprintf(stderr, "verify: could not check: %v\n", err)
+		fmt.Fprintf(stderr, "verify: could not check: %s\n", plain(err.Error()))
 		return audit.ExitImpossible
 	}
 	if err := a.print(stdout, report); err != nil {
@@ -176,6 +177,9 @@ func (a *arguments) verifyExport(opts audit.Options) (*audit.Report, error) {
 	if !info.IsDir() {
 		return nil, fmt.Errorf("%s is no directory", a.export)
 	}
+	if has(a.export, "db", "anchor", "keys") && !has(a.export, "tile", "checkpoint") {
+		return nil, fmt.Errorf("%s looks like a data directory; use --data", a.export)
+	}
 	report, err := audit.VerifyExport(os.DirFS(a.export), opts)
 	if err != nil {
 		return nil, err
@@ -187,9 +191,25 @@ func (a *arguments) verifyExport(opts audit.Options) (*audit.Report, error) {
 	return report, nil
 }
 
+// has reports whether dir has something by one of the names.
+func has(dir string, names ...string) bool {
+	for _, name := range names {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
 func (a *arguments) verifyData(opts audit.Options) (*audit.Report, error) {
+	if has(a.data, "tile", "checkpoint") && !has(a.data, "db", "anchor", "keys") {
+		return nil, fmt.Errorf("%s looks like an export; use --export", a.data)
+	}
 	d, err := datadir.Open(a.data)
 	if damaged := datadir.Damaged(err); damaged != nil {
+		for i := range damaged.Faults {
+			damaged.Faults[i].Found = plain(damaged.Faults[i].Found)
+		}
 		return damaged, nil
 	}
 	if err != nil {

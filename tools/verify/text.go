@@ -17,7 +17,11 @@ func text(r *audit.Report) string {
 	fmt.Fprintf(&b, "events        %d\n", r.Events)
 	fmt.Fprintf(&b, "head          %s\n", orNone(r.Head))
 	fmt.Fprintf(&b, "root          %s\n", r.Root)
-	fmt.Fprintf(&b, "key           %s (from %s)\n", orNone(printable(r.Key)), r.KeySource)
+	source := "(from " + r.KeySource + ")"
+	if r.KeySource == "pinned" {
+		source = "(pinned)"
+	}
+	fmt.Fprintf(&b, "key           %s %s\n", orNone(printable(r.Key)), source)
 	for _, v := range []struct {
 		name    string
 		verdict audit.Verdict
@@ -34,7 +38,7 @@ func text(r *audit.Report) string {
 		b.WriteString("\n")
 	}
 	for _, f := range r.Faults {
-		fmt.Fprintf(&b, "FAULT %s\n", printable(f.String()))
+		fmt.Fprintf(&b, "FAULT %s\n", printable(plain(f.String())))
 	}
 	if r.FaultsMore > 0 {
 		fmt.Fprintf(&b, "and %d more\n", r.FaultsMore)
@@ -53,6 +57,12 @@ func verdict(r *audit.Report) string {
 		return "FAILED: do not rely on this log; the faults say where it is wrong"
 	}
 	return "COULD NOT CHECK everything that was asked"
+}
+
+// plain is the text of an error without what the storage engine puts in for
+// machines.
+func plain(s string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(s, ": <corruption detail carrier>", ""), "<corruption detail carrier>: ", "")
 }
 
 func orNone(s string) string {
