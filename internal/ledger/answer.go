@@ -131,7 +131,7 @@ func (l *Ledger) addReading(r *wire.Reply, read *Reading) error {
 	}
 	r.Record = &wire.Record{
 		Namespace: rec.Namespace, Key: rec.Key, Value: value, Owner: rec.Owner,
-		Visibility: rec.Visibility, Class: string(rec.Class), Revision: rec.Revision, Contributors: read.Contributors,
+		Visibility: rec.Visibility, Class: string(read.Class), Revision: rec.Revision, Contributors: read.Contributors,
 	}
 	return nil
 }

@@ -59,8 +59,9 @@ type Applied struct {
 // Reading is the record that an allowed read returns.
 type Reading struct {
 	Record       *projection.Record
-	Combined     []byte   // canonical value where mandatory records were combined, else nil: the value is Record's
-	Contributors []string // owners whose records were combined, nearest first
+	Class        policy.Class // what it is treated as, which a later policy may have made stricter
+	Combined     []byte       // canonical value where mandatory records were combined, else nil: the value is Record's
+	Contributors []string     // owners whose records were combined, nearest first
 }
 
 // Decide judges one proposal against the state left by the one before it. It
@@ -271,7 +272,7 @@ func (j *judge) read(r *wire.MemoryRead) reason.Code {
 		if record := j.s.Live(a.ID, r.Namespace, r.Key); record != nil {
 			if j.s.Visible(record, levels) {
 				j.d.Owner = a.ID
-				j.out.Read = &Reading{Record: record}
+				j.out.Read = &Reading{Record: record, Class: j.s.ClassOf(record)}
 				return reason.VisibleFrom
 			}
 			if hidden == "" {
@@ -298,7 +299,7 @@ func (j *judge) readDirect(r *wire.MemoryRead) reason.Code {
 	levels := 0
 	for a := j.agent; a != nil; a = a.Parent {
 		if a.ID == r.Owner && j.s.Visible(record, levels) {
-			j.out.Read = &Reading{Record: record}
+			j.out.Read = &Reading{Record: record, Class: j.s.ClassOf(record)}
 			return reason.VisibleFrom
 		}
 		levels++
@@ -350,7 +351,7 @@ func (j *judge) readCombined(r *wire.MemoryRead) reason.Code {
 		return reason.MandatoryTypeMismatch
 	}
 	j.d.Owner = nearest.Owner
-	j.out.Read = &Reading{Record: nearest, Combined: canonicalBool(combined), Contributors: owners}
+	j.out.Read = &Reading{Record: nearest, Class: j.s.ClassOf(nearest), Combined: canonicalBool(combined), Contributors: owners}
 	return reason.CombinedFrom
 }
 

@@ -16,7 +16,7 @@ type guard struct {
 
 var (
 	identityGuard   = guard{"identity", []reason.Code{reason.UnknownAgent, reason.AgentRevoked, reason.NotPermittedForRole}}
-	shapeGuard      = guard{"shape", []reason.Code{reason.BadReplySubject, reason.MalformedRequest}}
+	shapeGuard      = guard{"shape", []reason.Code{reason.BadReplySubject, reason.MalformedRequest}} // its size too, where no operation has a guard for that
 	sizeGuard       = guard{"size", []reason.Code{reason.RequestTooLarge}}
 	retryGuard      = guard{"operation id", []reason.Code{reason.OperationIDConflict}}
 	releaseGuard    = guard{"release", []reason.Code{reason.UnsupportedOperation}}
@@ -53,7 +53,7 @@ var own = map[string][]guard{
 			reason.CrossOwnerMemoryWrite, reason.ReferenceOutOfScope, reason.ArgumentSchema, reason.RequestTooLarge,
 		}},
 	},
-	"agent.register": {sizeGuard, placeGuard, capabilityGuard},
+	"agent.register": {sizeGuard, placeGuard, {"capability, and what it passes on", []reason.Code{reason.CapabilityNotInherited, reason.UnknownAction}}},
 }
 
 // Guards lists every guard of an operation in order, with what became of it

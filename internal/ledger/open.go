@@ -143,6 +143,9 @@ func load(o Options, st *store.Store, keys *keys) (*Ledger, error) {
 	case l.state.Rules > Rules:
 		return nil, fmt.Errorf("the log was judged under rules %d, this program knows rules up to %d: use a newer one", l.state.Rules, Rules)
 	}
+	if l.state.Rules > Rules {
+		return nil, fmt.Errorf("the log was judged by rules %d, this program knows %d: use the newer one", l.state.Rules, Rules)
+	}
 	if err := l.checkSealKey(); err != nil {
 		return nil, err
 	}
