@@ -92,13 +92,13 @@ export LEDGERD_SERVER="$(sed 's/.*"nats_url":"\([^"]*\)".*/\1/' ready.json)"`
 
 func TestReadmeScript(t *testing.T) {
 	dir := t.TempDir()
-	script, commands, err := readmeScript("```sh\ngo run ./cmd/ledgerd demo\ngo test ./...\ngo build -o verify ./tools/verify\nledgerd a \\\n  b\nledgerd c   # exit 3\n```\n"+
+	script, commands, err := readmeScript("```sh\ngo run ./cmd/ledgerd demo\ngo test ./...\ngo build -o verify ./tools/verify\nledgerd a \\\n  b\nledgerd c   # exit 3\nuntil test -s ready.json; do sleep 0.1; done\n```\n"+
 		"Save this as `lab.yaml`:\n\n```yaml\nkind: Policy\n```\n```console\n$ not run\n```\n", dir)
-	if err != nil || commands != 4 {
+	if err != nil || commands != 5 {
 		t.Fatalf("%d commands, %v:\n%s", commands, err, script)
 	}
 	for _, want := range []string{
-		"\nledgerd demo\n", "\nledgerd a    b\n", "\ncode=0; ledgerd c || code=$?; [ $code = 3 ]\n",
+		"\nuntil test -s ready.json; do sleep 0.1; done\n", "\nledgerd demo\n", "\nledgerd a    b\n", "\ncode=0; ledgerd c || code=$?; [ $code = 3 ]\n",
 		"\ngo -C \"$ROOT\" build -o \"$PWD\"/verify ./tools/verify\n",
 	} {
 		if !strings.Contains(script, want) {

@@ -73,10 +73,13 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// ready FILE waits for a server's ready file and points LEDGERD_SERVER to it.
+// ready FILE waits for a server's ready file and points LEDGERD_SERVER to it,
+// ADDRESS being its host:port.
 func ready(ts *testscript.TestScript, _ bool, args []string) {
 	r := readReady(ts, args[0])
 	ts.Setenv("LEDGERD_SERVER", r.NATS)
+	_, address, _ := strings.Cut(r.NATS, "://")
+	ts.Setenv("ADDRESS", address)
 	ts.Setenv("ORIGIN", r.Origin)
 }
 

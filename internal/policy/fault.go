@@ -92,7 +92,7 @@ func masked(lines []string, n int) (shown string, open int) {
 			return line[:indent(line)] + hidden, 0
 		}
 	}
-	open = len(line)
+	open = len(line) + 1
 	if m := valueStart.FindStringIndex(line); m != nil && strings.TrimSpace(line[m[1]:]) != "" {
 		line, open = line[:m[1]]+" "+hidden, m[1]
 	}

@@ -390,6 +390,10 @@ func TestExitCodes(t *testing.T) {
 	delete(unsigned, "checkpoint")
 	other := logtest.New(testOrigin, 5)
 	file := filepath.Join(good, "checkpoint")
+	data := t.TempDir()
+	if err := os.Mkdir(filepath.Join(data, "db"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name string
 		args []string
@@ -409,7 +413,8 @@ func TestExitCodes(t *testing.T) {
 		{"no such directory", []string{"--export", filepath.Join(good, "nothing")}, 2, "could not check"},
 		{"a file", []string{"--export", file}, 2, "no directory"},
 		{"no such data", []string{"--data", filepath.Join(good, "nothing")}, 2, "could not check"},
-		{"no data directory", []string{"--data", good}, 2, "could not check"},
+		{"an export as data", []string{"--data", good}, 2, "looks like an export; use --export"},
+		{"data as an export", []string{"--export", data}, 2, "looks like a data directory; use --data"},
 		{"no such checkpoint", []string{"--export", good, "--checkpoint", filepath.Join(good, "nothing")}, 2, "could not check"},
 		{"no key", []string{"--export", good, "--vkey", "nonsense"}, 2, "verifier key"},
 		{"no such key file", []string{"--export", good, "--vkey", "@/no/such/file"}, 2, "could not check"},
