@@ -75,6 +75,7 @@ func readmeScript(readme, dir string) (script string, commands int, err error) {
 // runnable is a README's line as the test runs it.
 func runnable(line string) string {
 	line = strings.ReplaceAll(line, "go run ./cmd/ledgerd", "ledgerd")
+	line = strings.ReplaceAll(line, " docs/", ` "$ROOT"/docs/`)
 	if build, ok := strings.CutPrefix(line, "go build -o "); ok {
 		return `go -C "$ROOT" build -o "$PWD"/` + build
 	}

@@ -95,7 +95,7 @@ func openFault(data string, err error) error {
 // plain is the text of an error without what the storage engine puts in for
 // machines.
 func plain(err error) string {
-	return strings.ReplaceAll(strings.ReplaceAll(err.Error(), ": <corruption detail carrier>", ""), "<corruption detail carrier>: ", "")
+	return strings.ReplaceAll(err.Error(), "\n<corruption detail carrier>", "")
 }
 
 func holdsFiles(dir string) bool {

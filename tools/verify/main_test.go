@@ -571,3 +571,10 @@ func TestOutputIsSafe(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// What the storage engine adds to its errors for machines is told to nobody.
+func TestErrorsAreForPeople(t *testing.T) {
+	if got := plain("checksum mismatch\n<corruption detail carrier> (nothing was changed)"); got != "checksum mismatch (nothing was changed)" {
+		t.Errorf("%q", got)
+	}
+}

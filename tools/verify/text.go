@@ -62,7 +62,7 @@ func verdict(r *audit.Report) string {
 // plain is the text of an error without what the storage engine puts in for
 // machines.
 func plain(s string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(s, ": <corruption detail carrier>", ""), "<corruption detail carrier>: ", "")
+	return strings.ReplaceAll(s, "\n<corruption detail carrier>", "")
 }
 
 func orNone(s string) string {
