@@ -195,7 +195,7 @@ var faults = []fault{
 		patches: []patch{{"internal/ledger/decide.go", `j.d.Owner = w.Owner`, `j.d.Owner, j.d.Subject = w.Owner, w.Owner`}},
 	},
 	{
-		name: "missing denial event", pkg: "internal/ledger", test: "TestR70_EveryAnswerStandsInTheLogWhenItLeaves",
+		name: "missing denial event", pkg: "internal/natsapi", test: "TestR5_R8_AForeignWriteChangesNothing",
 		patches: []patch{{"internal/ledger/ledger.go", `	if err := w.outcome(p, j.outcome, now); err != nil {`, `	if !j.outcome.Decision.Allowed {
 		j.sealed = sealedEvent{event: events.Event{Seq: l.state.Seq, Body: j.outcome.Decision}}
 		return nil
@@ -277,6 +277,22 @@ var faults = []fault{
 	{
 		name: "ignored sync error", pkg: "internal/store", test: "TestFailedSyncStopsTheStore",
 		patches: []patch{{"internal/store/append.go", `if err := c.batch.SyncWait(); err != nil {`, `if err := c.batch.SyncWait(); err != nil && c.end.size == 0 {`}},
+	},
+	{
+		name: "checkpoint before the batch's sync", pkg: "internal/ledger", test: "TestTheAnchorIsAheadOfEveryAnswerWhereAsked",
+		patches: []patch{
+			{"internal/ledger/answer.go", `	if err := b.commit.Wait(); err != nil {`, `	if l.options.AnchorSync {
+		if err := l.checkpoint(); err != nil {
+			return false
+		}
+	}
+	if err := b.commit.Wait(); err != nil {`},
+			{"internal/ledger/answer.go", `	if l.options.AnchorSync {
+		if err := l.checkpoint(); err != nil {
+			l.fail(err)`, `	if l.options.AnchorSync && l.signed.Load() == 0 {
+		if err := l.checkpoint(); err != nil {
+			l.fail(err)`},
+		},
 	},
 	{
 		name: "the ledger goes on after a failed sync", pkg: "internal/ledger", test: "TestAFailedSyncStopsTheLedger",
@@ -387,7 +403,7 @@ var faults = []fault{
 	{
 		name: "remembered checkpoint not compared", pkg: "tools/verify", test: "TestR81_RememberedCheckpoint",
 		patches: []patch{{"internal/audit/report.go", `	v.holds(name, c)
-	return v.check(name, fmt.Sprintf("holds every`, `	return v.check(name, fmt.Sprintf("holds every`}},
+	out := v.check(name, fmt.Sprintf("holds every`, `	out := v.check(name, fmt.Sprintf("holds every`}},
 	},
 	{
 		name: "verify exits 0 on failure", pkg: "tools/verify", test: "TestExitCodes",
