@@ -92,6 +92,10 @@ func TestR70_EveryAnswerStandsInTheLogWhenItLeaves(t *testing.T) {
 				faults <- fmt.Sprintf("answered %d, durable %d: %s", r.Seq, s.Durable(), r.Text)
 				return
 			}
+			if b, err := s.Event(r.Seq); err != nil || events.LeafHash(b).String() != r.Hash {
+				faults <- fmt.Sprintf("the receipt of %s is not that of event %s (%v)", r.Text, b, err)
+				return
+			}
 			faults <- ""
 		})
 		if code != "" {

@@ -279,6 +279,10 @@ var faults = []fault{
 		patches: []patch{{"internal/store/append.go", `if err := c.batch.SyncWait(); err != nil {`, `if err := c.batch.SyncWait(); err != nil && c.end.size == 0 {`}},
 	},
 	{
+		name: "checkpoint signed without reading back", pkg: "internal/ledger", test: "TestNothingIsSignedThatDoesNotReadBack",
+		patches: []patch{{"internal/ledger/answer.go", `err := l.store.ReadBack(signed+1, size); err != nil {`, `err := l.Err(); err != nil {`}},
+	},
+	{
 		name: "checkpoint before the batch's sync", pkg: "internal/ledger", test: "TestTheAnchorIsAheadOfEveryAnswerWhereAsked",
 		patches: []patch{
 			{"internal/ledger/answer.go", `	if err := b.commit.Wait(); err != nil {`, `	if l.options.AnchorSync {
