@@ -123,7 +123,10 @@ type try struct {
 func (t *try) run(ctx context.Context) (raw []byte, code reason.Code, err error) {
 	for attempt := 0; ; attempt++ {
 		raw, code, err = t.once(ctx)
-		if err != nil {
+		switch {
+		case err != nil && t.unknown: // an earlier attempt may have been judged
+			return nil, "", fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+		case err != nil:
 			return nil, "", err
 		}
 		info, _ := reason.Of(code)

@@ -387,6 +387,7 @@ func (j *judge) sop(r *wire.SOPValidate) reason.Code {
 		Lineage: j.d.Lineage,
 		Known:   j.s.Policy.KnownAction,
 		Holds:   j.holds,
+		Class:   j.s.Policy.Class,
 	})
 	for i, result := range results {
 		step := *j.d

@@ -35,6 +35,7 @@ const (
 	inFlightMax     = 4       // batches syncing while the next is decided
 	queueDefault    = 4096    // proposals waiting
 	controlQueueMax = 256
+	questionsMax    = 1024 // queries waiting
 	renderQueueMax  = 1024 // queries answered from the durable log
 	renderers       = 2
 
@@ -84,6 +85,7 @@ type Ledger struct {
 	// Shared.
 	proposals chan *job
 	controls  chan *job
+	questions chan *job
 	pipeline  chan *batch
 	renders   chan *job     // queries to finish
 	poke      chan struct{} // something new is durable
@@ -134,7 +136,7 @@ func (l *Ledger) Submit(p *Proposal, answer func(Answer)) reason.Code {
 // answer, once all that is durable, in a goroutine that answers queries only.
 // look must be quick and must not keep the state.
 func (l *Ledger) Ask(look func(*projection.State) func() []byte, answer func(Answer)) reason.Code {
-	return l.enqueue(l.controls, &job{query: look, answer: answer})
+	return l.enqueue(l.questions, &job{query: look, answer: answer})
 }
 
 // Note appends an event that no proposal caused: what the server or the door
@@ -261,6 +263,8 @@ func (l *Ledger) gather(ctx context.Context) []*job {
 			jobs = append(jobs, j)
 		case j := <-l.proposals:
 			jobs = append(jobs, j)
+		case j := <-l.questions:
+			jobs = append(jobs, j)
 		case <-ctx.Done():
 			l.close()
 		case <-l.closing:
@@ -287,8 +291,10 @@ func (l *Ledger) next() *job {
 		return j
 	default:
 	}
-	select {
+	select { // between these two by chance, so that neither waits for the other
 	case j := <-l.proposals:
+		return j
+	case j := <-l.questions:
 		return j
 	default:
 		return nil
@@ -430,7 +436,7 @@ func (l *Ledger) Err() error {
 
 // refuseRest answers what was queued too late.
 func (l *Ledger) refuseRest() {
-	for _, queue := range []chan *job{l.controls, l.proposals} {
+	for _, queue := range []chan *job{l.controls, l.proposals, l.questions} {
 		for len(queue) > 0 {
 			select {
 			case j := <-queue:

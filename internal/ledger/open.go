@@ -123,6 +123,7 @@ func load(o Options, st *store.Store, keys *keys) (*Ledger, error) {
 		recent:    map[uint64][]byte{},
 		proposals: make(chan *job, o.QueueMax),
 		controls:  make(chan *job, controlQueueMax),
+		questions: make(chan *job, questionsMax),
 		pipeline:  make(chan *batch, inFlightMax),
 		renders:   make(chan *job, renderQueueMax),
 		poke:      make(chan struct{}, 1),
@@ -142,9 +143,6 @@ func load(o Options, st *store.Store, keys *keys) (*Ledger, error) {
 		return nil, fmt.Errorf("%w: event 1 names the origin %q, the store %q", store.ErrCorrupt, l.state.Origin, l.origin)
 	case l.state.Rules > Rules:
 		return nil, fmt.Errorf("the log was judged under rules %d, this program knows rules up to %d: use a newer one", l.state.Rules, Rules)
-	}
-	if l.state.Rules > Rules {
-		return nil, fmt.Errorf("the log was judged by rules %d, this program knows %d: use the newer one", l.state.Rules, Rules)
 	}
 	if err := l.checkSealKey(); err != nil {
 		return nil, err

@@ -95,6 +95,13 @@ func (l *Ledger) Lookup(publicKey string) (Identity, bool) {
 	return i, ok
 }
 
+// Role is the role of id's last key, empty for nobody. Safe for concurrent use.
+func (l *Ledger) Role(id string) string {
+	l.registry.mu.RLock()
+	defer l.registry.mu.RUnlock()
+	return l.registry.byKey[l.registry.keyOf[id]].Role
+}
+
 // valueCache keeps the values read last, by the seq of the event that wrote
 // them, in two generations: when one is full the older goes.
 type valueCache struct {

@@ -411,7 +411,11 @@ func TestR10_HeadersAndWildcardsCarryNoAuthority(t *testing.T) {
 	b := startBench(t)
 	b.reg.add(t, Identity{ID: "bot", Role: RoleAgent})
 	b.reg.add(t, Identity{ID: "root", Role: RoleAgent})
-	sub, err := b.own(t, WorkResponder).SubscribeSync("gov.main.propose.>")
+	responder := b.own(t, WorkResponder)
+	sub, err := responder.SubscribeSync("gov.main.propose.>")
+	if err == nil {
+		err = responder.Flush()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,8 +39,8 @@ type request interface {
 // server has pinned to the connection's key.
 func (a *api) propose(m request) { a.judge(m, wire.Propose) }
 
-// control takes an admin's or a registrar's verb. It has a queue of its own
-// and no rate, so that it is never behind proposals.
+// control takes an admin's or a registrar's verb. It has a queue of its own,
+// so that it is never behind proposals, and for admins no rate.
 func (a *api) control(m request) { a.judge(m, wire.Control) }
 
 func (a *api) judge(m request, lane wire.Lane) {
@@ -48,7 +48,7 @@ func (a *api) judge(m request, lane wire.Lane) {
 	if !ok {
 		return
 	}
-	if lane == wire.Propose && !a.limits.take(s.ID, 1) {
+	if (lane == wire.Propose || a.ledger.Role(s.ID) != RoleAdmin) && !a.limits.take(s.ID, weight(m)) {
 		a.refuse(m, s.ID, reply, reason.RateLimited)
 		return
 	}
@@ -69,6 +69,13 @@ func (a *api) judge(m request, lane wire.Lane) {
 		a.refuse(m, s.ID, reply, code)
 	}
 }
+
+// weight is what a message costs of its sender's rate before anything of it is
+// read: reading takes time that grows with its size, and is done for all
+// senders in turn.
+func weight(m request) int { return 1 + len(m.Data())/weightBytes }
+
+const weightBytes = 4 << 10
 
 // eventsCaused is what a request costs of its sender's rate.
 func eventsCaused(r *wire.Request) int {

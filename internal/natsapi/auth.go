@@ -66,6 +66,9 @@ func (d *door) Check(ca server.ClientAuthentication) bool {
 	} else if who, ok := d.identify(c); ok {
 		rights = Permissions(d.ledger, who)
 	}
+	if c.part == "" && d.crowded(c.id, ca.GetID()) {
+		return false
+	}
 	if ca.Kind() != server.CLIENT || !signed(opts.Nkey, opts.Sig, ca.GetNonce()) {
 		return false
 	}
@@ -82,6 +85,32 @@ func (d *door) Check(ca server.ClientAuthentication) bool {
 		},
 	})
 	return true
+}
+
+// connectionsPerID keeps one id from taking every connection there is.
+const connectionsPerID = 64
+
+// crowded reports whether id has as many live connections as it may, the one
+// called self not counted. The server is asked outside of d.mu, as in sweep.
+func (d *door) crowded(id string, self uint64) bool {
+	var cids []uint64
+	d.mu.Lock()
+	for cid, c := range d.conns {
+		if c.id == id && c.part == "" && cid != self {
+			cids = append(cids, cid)
+		}
+	}
+	d.mu.Unlock()
+	if len(cids) < connectionsPerID {
+		return false
+	}
+	live := 0
+	for _, cid := range cids {
+		if d.server.GetClient(cid) != nil {
+			live++
+		}
+	}
+	return live >= connectionsPerID
 }
 
 // enter records c under cid. It reports false for a connection that presents

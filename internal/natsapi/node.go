@@ -113,7 +113,7 @@ func (n *Node) connect(c Config) error {
 	n.ledger.Hooks = ledger.Hooks{Cut: func(id string) { n.server.Disconnect(id) }, Note: announce}
 	if !c.NoFeed {
 		n.feed = NewFeed(FeedOptions{
-			Ledger: n.ledger.Name(), Origin: n.ledger.Origin(), Log: c.Log,
+			Ledger: n.ledger.Name(), Origin: n.ledger.Origin(), Log: c.Log, MaxBytes: defaultMaxStore / 10 * 9,
 			Connect: func(o ...nats.Option) (*nats.Conn, error) { return n.server.Connect(FeedWriter, o...) },
 		}, FeedSource{Durable: n.ledger.Durable, Events: n.ledger.Events, Meta: meta(n.ledger.Name(), n.ledger.Origin())})
 		n.ledger.Hooks.Durable = func(uint64) { n.feed.Notify() }

@@ -23,11 +23,14 @@ func (a *api) query(m request) {
 	if !ok || reply != ownReply {
 		return
 	}
-	if !a.limits.take(s.ID, 1) {
+	if !a.limits.take(s.ID, weight(m)) {
 		a.refuse(m, s.ID, reply, reason.RateLimited)
 		return
 	}
 	q, code := wire.DecodeQuery(s.Name, m.Data())
+	if code == "" && len(q.Request) > explainBytesMax {
+		code = reason.RequestTooLarge
+	}
 	if code != "" {
 		respond(m, wire.Error(code), code)
 		return
@@ -46,6 +49,10 @@ func (a *api) query(m request) {
 		a.refuse(m, s.ID, reply, code)
 	}
 }
+
+// explainBytesMax bounds a request to be explained: it is judged in the
+// writer's goroutine, and nothing of it is kept.
+const explainBytesMax = 16 << 10
 
 // respondQuery runs apart from the ledger's answers: a proof or a page of
 // events takes its time.
@@ -222,9 +229,15 @@ func (a *api) explain(s *projection.State, w asker, q *wire.QueryRequest) func()
 	if id != w.id && !w.sees(s, id) || s.Agent(id) == nil && s.Principal(id) == nil {
 		return refusal(reason.NotFound)
 	}
+	if id != w.id && !mayExplain(w, lane, q.Operation) {
+		return refusal(reason.NotPermittedForRole)
+	}
 	e := ledger.Explain(s, lane, id, q.Operation, q.Request)
 	out := explanation(e.Decision, e.Guards, w.full())
 	out.Seq = s.Seq
+	if w.root != "" && out.Owner != "" && !w.sees(s, out.Owner) && id != w.id {
+		out.Owner = ""
+	}
 	if e.Capability != "" {
 		out.Removed = []wire.Removed{{Capability: e.Capability, By: e.RemovedBy}}
 	}
@@ -232,6 +245,16 @@ func (a *api) explain(s *projection.State, w asker, q *wire.QueryRequest) func()
 		out.Decisions = append(out.Decisions, wire.Explained{StepID: step.StepID, Action: step.Action, Allowed: step.Allowed, ReasonCode: reason.Code(step.Reason)})
 	}
 	return func() []byte { return wire.Encode(out) }
+}
+
+// mayExplain reports whether w may have an operation judged as another. An
+// agent may not where the answer depends on records, which nobody sees from
+// above; and control verbs are an admin's to try.
+func mayExplain(w asker, lane wire.Lane, operation string) bool {
+	if lane == wire.Control {
+		return w.role == RoleAdmin
+	}
+	return w.full() || !strings.HasPrefix(operation, "memory.")
 }
 
 func explanation(d *events.Decision, guards []ledger.Guard, full bool) wire.Explanation {
@@ -286,16 +309,22 @@ func (a *api) decision(s *projection.State, w asker, q *wire.QueryRequest) func(
 }
 
 // recorded shows a decision in the log to w, if its subject's doings are open
-// to w. Who is below whom never changes, so that it may be looked up now.
+// to w.
 func (a *api) recorded(s *projection.State, w asker, seq uint64, show func(uint64, *events.Decision, bool) []byte) func() []byte {
-	subtree := subtreeOf(s, w)
-	return func() []byte {
-		_, d, err := a.ledger.Recorded(seq, true)
-		if err != nil || !subtree.has(d.Subject) && d.Subject != w.id {
-			return wire.Error(reason.NotFound)
-		}
-		return show(seq, d, w.full())
+	e, err := a.durable(seq)
+	d, ok := e.Body.(*events.Decision)
+	if err != nil || !ok || d.Subject != w.id && !w.sees(s, d.Subject) {
+		return refusal(reason.NotFound)
 	}
+	return func() []byte { return show(seq, d, w.full()) }
+}
+
+func (a *api) durable(seq uint64) (events.Event, error) {
+	b, err := a.ledger.Event(seq)
+	if err != nil {
+		return events.Event{}, err
+	}
+	return events.Parse(b)
 }
 
 // subtree is the ids open to an asker; nil is everyone.
@@ -401,16 +430,11 @@ func (a *api) events(s *projection.State, w asker, q *wire.QueryRequest) func() 
 const eventsScanMax = 10_000 // events looked at for one page; next tells where to go on
 
 func (a *api) proof(s *projection.State, w asker, q *wire.QueryRequest) func() []byte {
-	subtree := subtreeOf(s, w)
+	e, err := a.durable(q.Seq)
+	if err != nil || e.Agent != w.id && !w.sees(s, e.Agent) {
+		return refusal(reason.NotFound)
+	}
 	return func() []byte {
-		b, err := a.ledger.Event(q.Seq)
-		if err != nil {
-			return wire.Error(reason.NotFound)
-		}
-		e, err := events.Parse(b)
-		if err != nil || !subtree.has(e.Agent) && e.Agent != w.id {
-			return wire.Error(reason.NotFound)
-		}
 		p, err := a.ledger.Prove(q.Seq)
 		if err != nil {
 			return wire.Error(reason.NotFound)

@@ -14,6 +14,7 @@ type Scope struct {
 	Lineage []string                     // the proposer, its parent, … its root
 	Known   func(action string) bool     // the policy in force knows the action
 	Holds   func(capability string) bool // it is among the proposer's effective capabilities
+	Class   func(namespace, key string) policy.Class
 }
 
 // StepResult is the verdict on one step.
@@ -65,7 +66,7 @@ func (s Step) judge(taken map[string]bool, scope Scope) reason.Code {
 	case s.refersOutside(scope.Lineage):
 		return reason.ReferenceOutOfScope
 	}
-	if code := s.checkArguments(); code != "" {
+	if code := s.checkArguments(scope); code != "" {
 		return code
 	}
 	return reason.StepAllowed
@@ -124,8 +125,9 @@ func within(lineage []string, owner events.Value) bool {
 }
 
 // checkArguments returns no code for arguments within the limits that, for
-// memory, have the shape of the direct operation.
-func (s Step) checkArguments() reason.Code {
+// memory, have the shape of the direct operation and a value of the type its
+// name asks for.
+func (s Step) checkArguments(scope Scope) reason.Code {
 	if len(s.Arguments) > events.ArgumentsBytesMax {
 		return reason.RequestTooLarge
 	}
@@ -133,11 +135,24 @@ func (s Step) checkArguments() reason.Code {
 	case "memory.read":
 		return s.checkMemory([]string{"namespace", "key"}, "owner_agent_id")
 	case "memory.write":
-		return s.checkMemory([]string{"owner_agent_id", "namespace", "key", "value"}, "visibility", "expected_revision")
+		code := s.checkMemory([]string{"owner_agent_id", "namespace", "key", "value"}, "visibility", "expected_revision")
+		if code == "" && s.mistyped(scope) {
+			return reason.MandatoryTypeMismatch
+		}
+		return code
 	case "memory.delete":
 		return s.checkMemory([]string{"owner_agent_id", "namespace", "key", "expected_revision"})
 	}
 	return ""
+}
+
+// mistyped reports whether a write would put anything but a boolean under a
+// mandatory name.
+func (s Step) mistyped(scope Scope) bool {
+	namespace, _ := s.arguments.Get("namespace")
+	key, _ := s.arguments.Get("key")
+	value, _ := s.arguments.Get("value")
+	return scope.Class(namespace.Text, key.Text) == policy.Mandatory && value.Kind != events.True && value.Kind != events.False
 }
 
 func (s Step) checkMemory(required []string, optional ...string) reason.Code {

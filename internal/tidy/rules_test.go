@@ -48,6 +48,7 @@ var rules = []struct{ id, text string }{
 	{"R51", "A retried operation id returns the recorded outcome, never a value; other content is a conflict."},
 	{"R60", "No policy, an unreadable policy, an unknown field or event: deny."},
 	{"R63", "A policy change is an event with version and digest; two documents never share a version."},
+	{"R66", "What a request can cause, and what it weighs, is taken from its sender's rate; what is over is refused with its own code. (Fair queues come with a later release.)"},
 	{"R70", "Every change and decision is an event; an answer leaves only after its events are on disk."},
 	{"R71", "The bytes hashed are the bytes stored, published and exported."},
 	{"R72", "Nobody but the single writer appends; a second is refused."},

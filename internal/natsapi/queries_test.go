@@ -1,0 +1,115 @@
+package natsapi_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/natsapi"
+)
+
+// TestR22_QueriesLookNeitherUpNorInto: what an agent asks about others tells it
+// nothing of their records, decisions or tree.
+func TestR22_QueriesLookNeitherUpNorInto(t *testing.T) {
+	f := openFront(t)
+	want(t, f.propose("researcher", "memory.write", `{"owner_agent_id":"researcher","namespace":"credentials","key":"pw","value":"x","operation_id":"mine"}`), "owner_write")
+	own := f.propose("researcher", "memory.read", `{"namespace":"credentials","key":"pw"}`)
+	for _, c := range []struct{ as, what, body, reason string }{
+		{"report_manager", "explain", `{"agent_id":"researcher","operation":"memory.read","request":{"namespace":"credentials","key":"pw"}}`, "not_permitted_for_role"},
+		{"report_manager", "explain", `{"agent_id":"researcher","operation":"memory.write","request":{"owner_agent_id":"researcher","namespace":"credentials","key":"pw","value":1}}`, "not_permitted_for_role"},
+		{"formatter", "explain", `{"agent_id":"researcher","operation":"action.authorize","request":{"action":"artifact.save"}}`, "not_found"},
+		{"watcher", "explain", `{"agent_id":"admin","operation":"apply","request":{"documents":["x"]}}`, "not_permitted_for_role"},
+		{"formatter", "decision", `{"operation_id":"mine","agent_id":"researcher"}`, "not_found"},
+		{"formatter", "decision", fmt.Sprintf(`{"seq":%d}`, own.Seq), "not_found"},
+		{"formatter", "explain", fmt.Sprintf(`{"seq":%d}`, own.Seq), "not_found"},
+		{"formatter", "proof", fmt.Sprintf(`{"seq":%d}`, own.Seq), "not_found"},
+		{"formatter", "capabilities", `{"agent_id":"researcher"}`, "not_found"},
+		{"formatter", "capabilities", `{"at":3}`, "not_permitted_for_role"},
+		{"formatter", "explain", `{"operation":"action.authorize","request":{"action":"artifact.save","arguments":{"a":"` + strings.Repeat("x", 20<<10) + `"}}}`, "request_too_large"},
+	} {
+		if r := f.ask(c.as, "query", c.what, c.body); r.Reply.Reason != c.reason || r.Type != "io.ledgerd.error.v1" {
+			t.Errorf("%s asks %s %.80s: %s", c.as, c.what, c.body, r.Text)
+		}
+	}
+	// Above what is below it, an agent sees decisions and rights.
+	for what, body := range map[string]string{
+		"decision": fmt.Sprintf(`{"seq":%d}`, own.Seq), "capabilities": `{"agent_id":"researcher"}`,
+		"explain": `{"agent_id":"researcher","operation":"action.authorize","request":{"action":"artifact.save"}}`, "proof": fmt.Sprintf(`{"seq":%d}`, own.Seq),
+	} {
+		if r := f.ask("report_manager", "query", what, body); r.Type == "io.ledgerd.error.v1" {
+			t.Errorf("the manager asks %s: %s", what, r.Text)
+		}
+	}
+	// An observer with a root is told of that subtree alone.
+	want(t, f.ask("admin", "control", "principal.register", `{"id":"nook","role":"observer","root":"formatter","public_key":"`+f.key("nook")+`"}`), "registered")
+	f.propose("formatter", "memory.read", `{"namespace":"project","key":"client_region"}`)
+	page := f.ask("nook", "query", "events", `{"from":1,"limit":1000}`)
+	if strings.Contains(page.Text, `\"agent\":\"researcher\"`) || !strings.Contains(page.Text, `\"agent\":\"formatter\"`) {
+		t.Errorf("events of another subtree: %s", page.Text)
+	}
+	if r := f.ask("nook", "query", "explain", `{"agent_id":"formatter","operation":"memory.read","request":{"namespace":"credentials","key":"storage_token"}}`); strings.Contains(r.Text, "report_manager\",\"guards") || strings.Contains(r.Text, `"owner"`) {
+		t.Errorf("an owner outside its subtree: %s", r.Text)
+	}
+}
+
+// TestR66_SizeAndQueriesCount: a large message costs more of the rate than a
+// small one, a query costs as a proposal does, and a registrar has a rate too.
+func TestR66_SizeAndQueriesCount(t *testing.T) {
+	f := openFront(t, func(c *natsapi.Config) { c.Rate, c.Burst = 0.001, 65 })
+	large := `{"owner_agent_id":"researcher","namespace":"notes","key":"k","value":"` + strings.Repeat("v", 240<<10) + `"}`
+	want(t, f.propose("researcher", "memory.write", large), "request_too_large")
+	want(t, f.propose("researcher", "memory.write", large), "rate_limited")
+	for i := range 70 {
+		if r := f.ask("formatter", "query", "checkpoint", `{}`); (r.Reply.Reason == "rate_limited") != (i >= 65) {
+			t.Fatalf("query %d: %s", i, r.Text)
+		}
+	}
+	for i := range 70 {
+		if r := f.ask("clerk", "control", "agent.revoke", `{"agent_id":"nobody"}`); (r.Reply.Reason == "rate_limited") != (i >= 65) {
+			t.Fatalf("verb %d: %s", i, r.Text)
+		}
+	}
+	for range 70 {
+		want(t, f.ask("admin", "control", "agent.revoke", `{"agent_id":"nobody"}`), "not_found")
+	}
+}
+
+// TestR66_OneIDTakesNotEveryConnection: the rest are refused, recorded, and
+// free again when the others close.
+func TestR66_OneIDTakesNotEveryConnection(t *testing.T) {
+	f := openFront(t)
+	at := f.head()
+	var open []*nats.Conn
+	for range 80 {
+		nc, err := f.dial("researcher")
+		if err != nil {
+			break
+		}
+		open = append(open, nc)
+	}
+	if len(open) != 64 {
+		t.Errorf("%d connections of one id", len(open))
+	}
+	want(t, f.propose("formatter", "memory.read", `{"namespace":"project","key":"client_region"}`), "visible_from")
+	eventually(t, "the refusal is recorded", func() bool {
+		for _, e := range f.since(at) {
+			if b, ok := e.Body.(*events.TransportDenied); ok && b.ID == "researcher" && b.Code == natsapi.DeniedAuth {
+				return true
+			}
+		}
+		return false
+	})
+	for _, nc := range open {
+		nc.Close()
+	}
+	eventually(t, "they are free again", func() bool {
+		nc, err := f.dial("researcher")
+		if err == nil {
+			nc.Close()
+		}
+		return err == nil
+	})
+}
