@@ -306,12 +306,21 @@ func (a *app) serve(ctx context.Context, o nodeOptions) error {
 	case err = <-n.front.Failed():
 		err = errors.Join(err, n.stop())
 	case err = <-n.ended:
-		err = errors.Join(fmt.Errorf("the ledger stopped: %w; start it again to see what is on disk", err), n.close())
+		err = errors.Join(stoppedBy(err), n.close())
 	}
 	if o.readyFile != "" {
 		os.Remove(o.readyFile)
 	}
 	return err
+}
+
+// stoppedBy gives the failure that ended a ledger its exit code: what is damaged
+// will not be whole at the next start.
+func stoppedBy(err error) error {
+	if errors.Is(err, ledger.ErrPayload) || errors.Is(err, store.ErrCorrupt) {
+		return &exitError{exitIntegrity, fmt.Errorf("the ledger stopped: %w; run verify --data before anything else", err)}
+	}
+	return fmt.Errorf("the ledger stopped: %w; start it again to see what is on disk", err)
 }
 
 // readyContent is what a ready file holds.

@@ -197,7 +197,7 @@ func (s *Store) fits(anchor AnchorCheck) error {
 	}
 	cp, err := ParseCheckpoint(anchor.Note, anchor.Verifier)
 	if err != nil {
-		return fmt.Errorf("anchor: %w", err)
+		return fmt.Errorf("%w that can be used: %w", ErrNoAnchor, err)
 	}
 	size, _ := s.Head()
 	switch {
