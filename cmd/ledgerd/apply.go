@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -84,14 +82,7 @@ func (a *app) readDocuments(files []string) ([]part, error) {
 	var parts []part
 	var faults []string
 	for _, name := range files {
-		var b []byte
-		var err error
-		if name == "-" {
-			name = "<stdin>"
-			b, err = io.ReadAll(a.stdin)
-		} else {
-			b, err = os.ReadFile(name)
-		}
+		name, b, err := a.readInput(name)
 		if err != nil {
 			return nil, usagef("read the documents: %w", err)
 		}

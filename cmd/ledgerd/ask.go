@@ -48,16 +48,20 @@ func (a *app) sopProposal(verb, short string) *cobra.Command {
 	}
 }
 
+// readInput reads the file called name, or standard input for "-", and returns
+// what to call it in a message.
+func (a *app) readInput(name string) (shown string, b []byte, err error) {
+	if name == "-" {
+		b, err = io.ReadAll(a.stdin)
+		return "<stdin>", b, err
+	}
+	b, err = os.ReadFile(name)
+	return name, b, err
+}
+
 // readJSON reads a file of JSON, and says where it is none that a ledger takes.
 func (a *app) readJSON(name string) (json.RawMessage, error) {
-	var b []byte
-	var err error
-	if name == "-" {
-		name = "<stdin>"
-		b, err = io.ReadAll(a.stdin)
-	} else {
-		b, err = os.ReadFile(name)
-	}
+	name, b, err := a.readInput(name)
 	if err != nil {
 		return nil, usagef("read the procedure: %w", err)
 	}
