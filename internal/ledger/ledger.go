@@ -96,6 +96,7 @@ type Ledger struct {
 	failure   atomic.Pointer[error]
 	low       atomic.Int32 // storage: 0 fine, 1 no proposals, 2 nothing at all
 	registry  *registry
+	presence  presence
 	values    valueCache
 	signed    atomic.Uint64 // size of the last anchored checkpoint
 	lastNote  atomic.Pointer[[]byte]

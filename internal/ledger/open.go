@@ -71,6 +71,9 @@ type Hooks struct {
 	Cut     func(id string)     // id's connections must end: revoked or re-keyed
 	Durable func(seq uint64)    // the log is durable up to seq
 	Note    func(signed []byte) // a new signed checkpoint, at most one a second
+
+	Dispatch func(action string, exec []byte) // an effect has started, durably: the message for its handler
+	State    func(state []byte)               // the emergency denies in force have changed, durably
 }
 
 // Open opens the ledger in o.Dir for its only writer. It compares the log with

@@ -96,10 +96,14 @@ func (l *Ledger) Lookup(publicKey string) (Identity, bool) {
 }
 
 // Role is the role of id's last key, empty for nobody. Safe for concurrent use.
-func (l *Ledger) Role(id string) string {
+func (l *Ledger) Role(id string) string { return l.registered(id).Role }
+
+// registered is who id is, durably, by its last key; the zero Identity for
+// nobody.
+func (l *Ledger) registered(id string) Identity {
 	l.registry.mu.RLock()
 	defer l.registry.mu.RUnlock()
-	return l.registry.byKey[l.registry.keyOf[id]].Role
+	return l.registry.byKey[l.registry.keyOf[id]]
 }
 
 // valueCache keeps the values read last, by the seq of the event that wrote

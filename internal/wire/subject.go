@@ -18,6 +18,7 @@ const (
 	Propose Lane = "propose"
 	Query   Lane = "query"
 	Control Lane = "control"
+	Effect  Lane = "effect" // handlers: hello, report
 )
 
 // Subject is gov.<ledger>.<lane>.<id>.<name>, taken apart.
@@ -37,7 +38,7 @@ func ParseSubject(s string) (Subject, bool) {
 		return Subject{}, false
 	}
 	lane := Lane(parts[2])
-	if lane != Propose && lane != Query && lane != Control {
+	if lane != Propose && lane != Query && lane != Control && lane != Effect {
 		return Subject{}, false
 	}
 	if !events.ValidAction(parts[4]) {
