@@ -43,11 +43,7 @@ func (l *Ledger) settle(b *batch) bool {
 		l.fail(fmt.Errorf("sync: %w", err))
 		return false
 	}
-	for i := range b.sealed {
-		if id := l.registry.apply(b.sealed[i].event.Body); id != "" && l.Hooks.Cut != nil {
-			l.Hooks.Cut(id)
-		}
-	}
+	l.register(b)
 	if l.options.AnchorSync {
 		if err := l.checkpoint(); err != nil {
 			l.fail(err)
@@ -55,6 +51,16 @@ func (l *Ledger) settle(b *batch) bool {
 		}
 	}
 	return true
+}
+
+// register lets the registry follow a durable batch and cuts the connections
+// that it ends.
+func (l *Ledger) register(b *batch) {
+	for i := range b.sealed {
+		if id := l.registry.apply(b.sealed[i].event.Body); id != "" && l.Hooks.Cut != nil {
+			l.Hooks.Cut(id)
+		}
+	}
 }
 
 func (l *Ledger) wake() {
@@ -85,7 +91,11 @@ func (l *Ledger) answer(j *job) {
 		j.finish(notKnown)
 		return
 	}
-	j.finish(Answer{Reply: r.Encode(), Reason: reason.Told(reason.Code(r.Decision.Reason))})
+	j.finish(answerOf(r))
+}
+
+func answerOf(r *wire.Reply) Answer {
+	return Answer{Reply: r.Encode(), Reason: reason.Told(reason.Code(r.Decision.Reason))}
 }
 
 // render finishes queries apart from the proposals' answers: a proof or a page
@@ -203,7 +213,7 @@ func (l *Ledger) recorded(seq uint64) (*wire.Reply, error) {
 	if r.Steps, err = l.recordedSteps(seq, d); err != nil {
 		return nil, err
 	}
-	if seq == l.store.Durable() {
+	if seq == l.reads.Durable() {
 		return r, nil
 	}
 	next, _, err := l.event(seq + 1)
@@ -246,7 +256,7 @@ func IsStep(d *events.Decision) bool {
 }
 
 func (l *Ledger) event(seq uint64) (events.Event, events.Hash, error) {
-	b, err := l.store.Event(seq)
+	b, err := l.reads.Event(seq)
 	if err != nil {
 		return events.Event{}, events.Hash{}, err
 	}

@@ -67,7 +67,8 @@ type job struct {
 // Ledger is an open ledger. Its fields fall into three parts.
 type Ledger struct {
 	// Set by Open, never changed.
-	store    *store.Store
+	store    *store.Store // nil where a Stepper moves the log
+	reads    Log          // the store, or a Stepper's log
 	anchor   *store.Anchor
 	sealer   *sealer
 	payloads *Payloads
@@ -316,7 +317,21 @@ func (l *Ledger) judge(b *batch) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
-	durable := l.store.Durable()
+	w, err := l.judgeAll(b)
+	if err != nil || len(w.sealed) == 0 {
+		return err
+	}
+	commit, err := l.store.Append(w.batch)
+	if err != nil {
+		return fmt.Errorf("append %d events after %d: %w", len(w.sealed), w.batch.First-1, err)
+	}
+	b.commit = commit
+	return nil
+}
+
+// judgeAll decides and seals every job of b.
+func (l *Ledger) judgeAll(b *batch) (*sealing, error) {
+	durable := l.reads.Durable()
 	for seq := range l.recent {
 		if seq <= durable {
 			delete(l.recent, seq)
@@ -325,19 +340,11 @@ func (l *Ledger) judge(b *batch) error {
 	w := newSealing(l, len(b.jobs))
 	for _, j := range b.jobs {
 		if err := l.judgeOne(w, j); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	b.sealed = w.sealed
-	if len(w.sealed) == 0 {
-		return nil
-	}
-	commit, err := l.store.Append(w.batch)
-	if err != nil {
-		return fmt.Errorf("append %d events after %d: %w", len(w.sealed), w.batch.First-1, err)
-	}
-	b.commit = commit
-	return nil
+	return w, nil
 }
 
 func (l *Ledger) judgeOne(w *sealing, j *job) error {

@@ -94,11 +94,12 @@ func Open(o Options) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := load(o, st, keys)
+	l, err := load(o, st, keys.seal)
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
-	l.anchor = anchor
+	l.store, l.signer, l.anchor = st, keys.signer, anchor
+	l.gateStorage()
 	if err := l.startFrom(signed, keys.verifier); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
@@ -120,9 +121,10 @@ func (l *Ledger) startFrom(signed []byte, verifier note.Verifier) error {
 	return nil
 }
 
-func load(o Options, st *store.Store, keys *keys) (*Ledger, error) {
+// load folds the log into a ledger that has nothing yet to write it with.
+func load(o Options, log Log, sealKey []byte) (*Ledger, error) {
 	l := &Ledger{
-		store: st, signer: keys.signer, log: o.Log, options: o, origin: st.Origin(),
+		reads: log, log: o.Log, options: o, origin: log.Origin(),
 		recent:    map[uint64][]byte{},
 		proposals: make(chan *job, o.QueueMax),
 		controls:  make(chan *job, controlQueueMax),
@@ -134,10 +136,10 @@ func load(o Options, st *store.Store, keys *keys) (*Ledger, error) {
 		stopped:   make(chan struct{}),
 	}
 	var err error
-	if l.sealer, err = newSealer(l.origin, keys.seal, st.DataKey); err != nil {
+	if l.sealer, err = newSealer(l.origin, sealKey, log.DataKey); err != nil {
 		return nil, err
 	}
-	l.payloads = &Payloads{st, l.sealer}
+	l.payloads = &Payloads{log, l.sealer}
 	if l.state, err = l.fold(); err != nil {
 		return nil, err
 	}
@@ -153,7 +155,6 @@ func load(o Options, st *store.Store, keys *keys) (*Ledger, error) {
 	l.name = l.state.Ledger
 	l.registry = newRegistry(l.state)
 	l.clock = newClock(o.Clock, l.state.Time)
-	l.gateStorage()
 	return l, nil
 }
 
@@ -161,11 +162,11 @@ func load(o Options, st *store.Store, keys *keys) (*Ledger, error) {
 // one, and the events after it. A bad snapshot costs a fold of the whole log.
 func (l *Ledger) fold() (*projection.State, error) {
 	state := projection.New()
-	seq, b, ok, err := l.store.Snapshot()
+	seq, b, ok, err := l.reads.Snapshot()
 	if err != nil {
 		return nil, err
 	}
-	if ok && seq <= l.store.Durable() {
+	if ok && seq <= l.reads.Durable() {
 		restored, err := l.restore(seq, b)
 		if err == nil {
 			state = restored
@@ -173,7 +174,7 @@ func (l *Ledger) fold() (*projection.State, error) {
 			l.log.Warn("the projection snapshot is not usable; folding the whole log", "seq", seq, "error", err)
 		}
 	}
-	err = l.store.Events(state.Seq+1, l.store.Durable(), func(seq uint64, b []byte) error {
+	err = l.reads.Events(state.Seq+1, l.reads.Durable(), func(seq uint64, b []byte) error {
 		return foldOne(state, seq, b, l.openPayload)
 	})
 	return state, err
@@ -241,11 +242,17 @@ func (l *Ledger) openPayload(seq uint64) ([]byte, error) {
 	return b, err
 }
 
-// begin appends ledger.opened and signs what is there.
-func (l *Ledger) begin() error {
+// opening is the batch that every opening appends: ledger.opened.
+func (l *Ledger) opening() (*sealing, error) {
 	w := newSealing(l, 1)
 	opened := &events.LedgerOpened{Rules: Rules, Build: l.options.Build}
-	if err := w.add(&events.Event{Time: l.now(), Agent: events.System, Body: opened}, nil); err != nil {
+	return w, w.add(&events.Event{Time: l.now(), Agent: events.System, Body: opened}, nil)
+}
+
+// begin appends ledger.opened and signs what is there.
+func (l *Ledger) begin() error {
+	w, err := l.opening()
+	if err != nil {
 		return err
 	}
 	commit, err := l.store.Append(w.batch)
@@ -262,7 +269,7 @@ func (l *Ledger) begin() error {
 // before anything is served.
 func (l *Ledger) checkSealKey() error {
 	for _, id := range append(l.state.PrincipalIDs(), l.state.AgentIDs()...) {
-		if _, stored, err := l.store.DataKey(id); err != nil || !stored {
+		if _, stored, err := l.reads.DataKey(id); err != nil || !stored {
 			if err != nil {
 				return err
 			}

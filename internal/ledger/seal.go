@@ -36,7 +36,7 @@ var ErrPayload = errors.New("payload does not open")
 
 // Payloads opens the payloads that lie beside a log. Safe for concurrent use.
 type Payloads struct {
-	store  *store.Store
+	log    Log
 	sealer *sealer
 }
 
@@ -59,7 +59,7 @@ func OpenPayloads(dir string, st *store.Store) (*Payloads, error) {
 // the event says whether it is the right one. One that does not open is
 // ErrPayload.
 func (p *Payloads) Open(seq uint64) (salt [events.SaltLen]byte, b []byte, ok bool, err error) {
-	record, ok, err := p.store.Payload(seq)
+	record, ok, err := p.log.Payload(seq)
 	if err != nil || !ok {
 		return salt, nil, false, err
 	}

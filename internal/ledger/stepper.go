@@ -1,0 +1,107 @@
+package ledger
+
+import (
+	"io"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/projection"
+	"github.com/ledgerd/ledgerd/internal/store"
+)
+
+// Log is what the writer reads of a log: what is durable, and nothing above.
+// *store.Store is one.
+type Log interface {
+	Origin() string
+	Durable() uint64
+	Event(seq uint64) ([]byte, error)
+	Events(from, to uint64, fn func(seq uint64, event []byte) error) error
+	Payload(seq uint64) (record []byte, ok bool, err error)
+	DataKey(owner string) (wrapped []byte, ok bool, err error)
+	Snapshot() (seq uint64, b []byte, ok bool, err error)
+}
+
+// Stepper is the writer moved by hand: it folds, judges, seals and answers as a
+// running Ledger does and with the same code, but whoever holds it keeps the
+// log, says when a batch is durable, and is the clock and all chance. So a whole
+// life of a ledger can be run again from one seed. It belongs to one goroutine.
+type Stepper struct{ l *Ledger }
+
+// StepperOptions are what a Stepper has of the world.
+type StepperOptions struct {
+	SealKey []byte    // 32 bytes
+	Clock   Clock     // both functions set
+	Random  io.Reader // salts, nonces, data keys and event ids
+	Build   string    // recorded in ledger.opened
+	Hooks   Hooks     // Cut alone is called
+}
+
+// NewStepper folds a log, as Open does, and returns the batch of ledger.opened,
+// which is to be appended and made durable before anything is answered.
+func NewStepper(log Log, o StepperOptions) (*Stepper, store.Batch, error) {
+	options := Options{Clock: o.Clock, Build: o.Build}
+	options.ensureDefaults()
+	l, err := load(options, log, o.SealKey)
+	if err != nil {
+		return nil, store.Batch{}, err
+	}
+	l.sealer.random, l.Hooks = o.Random, o.Hooks
+	w, err := l.opening()
+	if err != nil {
+		return nil, store.Batch{}, err
+	}
+	return &Stepper{l}, w.batch, nil
+}
+
+// Step is a batch of proposals judged and sealed.
+type Step struct {
+	Batch store.Batch // to be appended; it has no events where all are retries
+	jobs  batch
+}
+
+// Outcome returns what became of the i-th proposal, and the seq of its decision,
+// 0 for a retry.
+func (s *Step) Outcome(i int) (*Outcome, uint64) {
+	j := s.jobs.jobs[i]
+	return j.outcome, j.sealed.event.Seq
+}
+
+// Judge decides and seals proposals in one batch. After an error the Stepper is
+// not usable.
+func (s *Stepper) Judge(proposals ...*Proposal) (*Step, error) {
+	step := &Step{}
+	for _, p := range proposals {
+		step.jobs.jobs = append(step.jobs.jobs, &job{proposal: p})
+	}
+	w, err := s.l.judgeAll(&step.jobs)
+	if err != nil {
+		return nil, err
+	}
+	step.Batch = w.batch
+	return step, nil
+}
+
+// Settle takes a step, in order, whose batch has become durable, and returns the
+// answers to its proposals.
+func (s *Stepper) Settle(step *Step) ([]Answer, error) {
+	s.l.register(&step.jobs)
+	answers := make([]Answer, len(step.jobs.jobs))
+	for i, j := range step.jobs.jobs {
+		r, err := s.l.reply(j)
+		if err != nil {
+			return nil, err
+		}
+		answers[i] = answerOf(r)
+	}
+	return answers, nil
+}
+
+// State is what the next proposal is judged against. It must not be changed.
+func (s *Stepper) State() *projection.State { return s.l.state }
+
+// Lookup returns whose a public key is or was, as far as that is durable.
+func (s *Stepper) Lookup(publicKey string) (Identity, bool) { return s.l.Lookup(publicKey) }
+
+// Payload opens the payload beside a durable event: see Payloads.Open.
+func (s *Stepper) Payload(seq uint64) (salt [events.SaltLen]byte, b []byte, ok bool, err error) {
+	return s.l.payloads.Open(seq)
+}
