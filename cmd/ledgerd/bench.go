@@ -23,6 +23,7 @@ not measured with the reason. It takes some minutes and some gigabytes in a
 temporary directory, which it removes.`,
 		Example: `  ledgerd bench
   ledgerd bench --quick
+  ledgerd bench --only "256 outstanding, feed off" --runs 1 --duration 5s --cpuprofile ledger.prof
   ledgerd bench --mix write --dir /srv -o json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
@@ -46,7 +47,8 @@ temporary directory, which it removes.`,
 	f.DurationVar(&o.Duration, "duration", 0, "of one run (1s)")
 	f.StringVar(&o.Mix, "mix", "standard", "what is sent: "+strings.Join(bench.Mixes(), ", "))
 	f.StringVar(&o.Dir, "dir", "", "directory on the disk to measure (default: that for temporary files)")
-	f.StringVar(&o.CPUProfile, "cpuprofile", "", "write a CPU profile of the ledger at 256 outstanding to this file")
+	f.StringVar(&o.Only, "only", "", "measure only the figures whose name contains this")
+	f.StringVar(&o.CPUProfile, "cpuprofile", "", "write a CPU profile to this file, of the first run at 256 outstanding or of what --only names")
 	return cmd
 }
 

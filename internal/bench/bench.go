@@ -21,6 +21,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -31,6 +33,7 @@ type Options struct {
 	Duration   time.Duration // of one run; 0 is a second
 	Mix        string        // a name of Mixes; empty is standard
 	Dir        string        // on the disk to measure; empty is the directory for temporary files
+	Only       string        // part of the names of the figures to measure; empty is all
 	CPUProfile string        // file for a CPU profile of the ledger at 256 outstanding; empty is none
 	Build      string        // recorded in the log
 	Version    string        // semantic, for the micro service
@@ -94,16 +97,26 @@ func (b *bench) machine() Machine {
 	}
 }
 
+// wants reports whether one of the figures is to be measured.
+func (b *bench) wants(keys ...string) bool {
+	return slices.ContainsFunc(keys, func(key string) bool { return strings.Contains(b.report.figure(key), b.Only) })
+}
+
 func (b *bench) all() error {
-	if err := b.inProcess(); err != nil {
-		return err
+	if b.wants("decision", "sop") {
+		if err := b.inProcess(); err != nil {
+			return err
+		}
 	}
 	echo, err := b.startEcho()
 	if err != nil {
 		return err
 	}
-	err = b.withoutFeed(echo)
-	if err == nil {
+	if b.wants("rate-256", "rate-1024", "one", "clock-20000", "clock-50000", "ids", "ids-restart", "depth", "restart", "memory",
+		"only-read", "only-write", "only-authorize", "only-sop") {
+		err = b.withoutFeed(echo)
+	}
+	if err == nil && b.wants("feed-256", "feed-1024", "lag", "verify", "replay", "disk") {
 		err = b.withFeed(echo)
 	}
 	b.report.Machine.SyncP50 = median(b.syncs)
@@ -119,6 +132,9 @@ func (b *bench) withoutFeed(echo *echo) error {
 	err = b.alone(n, echo)
 	if err := errors.Join(err, n.stop()); err != nil {
 		return err
+	}
+	if !b.wants("restart", "ids-restart") {
+		return nil
 	}
 	agents, started := n.agents, time.Now()
 	if n, err = b.openNode(n.dir, false); err != nil {
@@ -176,7 +192,7 @@ func (b *bench) withFeed(echo *echo) error {
 	if err == nil {
 		b.report.set("lag", true, "to the end of what was answered, once the load ends; of all runs", n.lags...)
 	}
-	if err := errors.Join(err, n.stop()); err != nil {
+	if err := errors.Join(err, n.stop()); err != nil || !b.wants("verify", "replay", "disk") {
 		return err
 	}
 	return b.atRest(n)
@@ -201,9 +217,12 @@ func (b *bench) turns(label string, measured, bare func(run int) (result, error)
 
 // perEcho compares decisions a second with echoes a second.
 func (b *bench) perEcho(key string, n *node, echo *echo, d drive) error {
+	if !b.wants(key) && !n.feed {
+		return nil
+	}
 	profile := func() error { return nil }
 	measured := func(run int) (result, error) {
-		if key == "rate-256" && run == 0 {
+		if run == 0 && (key == "rate-256" || b.Only != "") {
 			stop, err := startProfile(b.CPUProfile)
 			if err != nil {
 				return result{}, err
@@ -227,6 +246,9 @@ func (b *bench) perEcho(key string, n *node, echo *echo, d drive) error {
 // oneAtATime compares the time of one decision with that of the least it takes:
 // one sync and one echo.
 func (b *bench) oneAtATime(n *node, echo *echo) error {
+	if !b.wants("one") {
+		return nil
+	}
 	d := drive{outstanding: 1, mix: b.Mix}
 	var syncs []float64
 	ms, bs, err := b.turns(b.report.figure("one"), func(run int) (result, error) { return b.onNode(n, d, run) }, func(run int) (result, error) {
@@ -256,6 +278,9 @@ func (b *bench) oneAtATime(n *node, echo *echo) error {
 // due.
 func (b *bench) clocked(n *node, echo *echo, rate float64) error {
 	key := fmt.Sprintf("clock-%.0f", rate)
+	if !b.wants(key) {
+		return nil
+	}
 	d := drive{outstanding: 2048, mix: b.Mix, clock: rate}
 	ms, bs, err := b.turns(b.report.figure(key), func(run int) (result, error) { return b.onNode(n, d, run) },
 		func(run int) (result, error) { return b.onEcho(echo, n, d, run) })
@@ -272,6 +297,9 @@ func (b *bench) clocked(n *node, echo *echo, rate float64) error {
 // operationIDs compares proposals that carry an operation id with ones that do
 // not.
 func (b *bench) operationIDs(key string, n *node) error {
+	if !b.wants(key) {
+		return nil
+	}
 	with, without := drive{outstanding: 256, mix: b.Mix}, drive{outstanding: 256, mix: b.Mix, noIDs: true}
 	ms, bs, err := b.turns(b.report.figure(key), func(run int) (result, error) { return b.onNode(n, with, run) },
 		func(run int) (result, error) { return b.onNode(n, without, run) })
@@ -285,6 +313,9 @@ func (b *bench) operationIDs(key string, n *node) error {
 
 // depths compares agents far from their root with agents near it.
 func (b *bench) depths(n *node) error {
+	if !b.wants("depth") {
+		return nil
+	}
 	d := drive{outstanding: 256, mix: b.Mix}
 	at := func(depth int) func(int) (result, error) {
 		return func(run int) (result, error) {
