@@ -33,6 +33,9 @@ func Types() []Type {
 		TypePrincipalRegistered, TypePrincipalRekeyed, TypePrincipalRevoked,
 		TypePolicyActivated, TypeEnvironmentChanged, TypeMemoryWritten, TypeMemoryDeleted,
 		TypeClockAccepted, TypeTransportDenied, TypeRequestsRefused,
+		TypeEmergencyDenied, TypeEmergencyLifted,
+		TypeRunAdmitted, TypeRunStarted, TypeRunFinished, TypeRunFailed, TypeRunCancelled, TypeRunDoubted, TypeRunResolved,
+		TypeEffectStarted, TypeEffectFinished, TypeEffectFailed,
 	}
 }
 
@@ -80,7 +83,7 @@ func newBody(t Type) Body {
 	case TypeRequestsRefused:
 		return &RequestsRefused{}
 	}
-	return nil
+	return newRunBody(t)
 }
 
 // Format is the format that LedgerCreated names.
@@ -170,7 +173,9 @@ type Decision struct {
 	SOPID            string
 	SOPVersion       uint64
 	StepID           string
-	Blind            string // 32 hex digits where the reply hides the reason
+	RunID            string
+	Observed         []string // actions of the procedure that no handler was present for
+	Blind            string   // 32 hex digits where the reply hides the reason
 }
 
 // Type implements Body.
@@ -202,6 +207,8 @@ func (b *Decision) fields(c *coder) {
 	c.optStr("sop_id", &b.SOPID)
 	c.optUint("sop_version", &b.SOPVersion)
 	c.optStr("step_id", &b.StepID)
+	c.optStr("run_id", &b.RunID)
+	c.optStrs("observed", &b.Observed)
 	c.optStr("blind", &b.Blind)
 	if b.Allowed != allowed {
 		c.fail("allowed disagrees with the event's type")

@@ -15,6 +15,17 @@ const (
 	agentKey    = "UAG7YX2U6A2PJEELFG3SJAWNBZZZIALNV6DKFP5Q74XKW2CPMZVSTQNQ"
 )
 
+const testRun = "0193f0a0-0000-7000-8000-000000000001"
+
+// longNames is n different names of size bytes.
+func longNames(n, size int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("%0*d", size, i)
+	}
+	return names
+}
+
 func bodyTime(s string) Time {
 	t, err := ParseTime(s)
 	if err != nil {
@@ -40,6 +51,8 @@ func bodyCases() map[Type]bodyCase {
 	allRefusals := Refusals{ID: "researcher", Code: "overloaded", Count: IntegerMax, First: bodyTime("1970-01-01T00:00:00.000000Z"), Last: bodyTime("9999-12-31T23:59:59.999999Z")}
 	record := Record{Owner: "researcher", Namespace: "notes", Key: "a", Visibility: "private", Class: "preference", Revision: 1}
 	fullRecord := Record{Owner: "report_manager", Namespace: "a.b.c.d.e.f.g.h-1_", Key: "0-k_", Visibility: "descendants", Class: "mandatory", Revision: IntegerMax}
+	effect := Effect{RunID: testRun, StepID: "a", Action: "artifact.save", OperationID: testRun + "/a"}
+	fullEffect := Effect{RunID: testRun, StepID: strings.Repeat("a", TokenBytesMax), Action: strings.Repeat("b", ActionBytesMax), OperationID: testRun + "/" + strings.Repeat("a", TokenBytesMax), Handler: strings.Repeat("h", IDBytesMax), Outcome: "output_too_large"}
 	return map[Type]bodyCase{
 		TypeLedgerCreated: {
 			&LedgerCreated{Format: Format, Origin: testOrigin, Ledger: "main", AdminID: "admin", AdminPublicKey: adminKey, CheckpointKey: testVKey(testOrigin, 1), PermitKey: testVKey(testOrigin+"/permit", 2)},
@@ -77,6 +90,18 @@ func bodyCases() map[Type]bodyCase {
 		TypeEnvironmentChanged: {&EnvironmentChanged{Capabilities: []string{}}, &EnvironmentChanged{Capabilities: []string{"memory.read", "memory.write"}}},
 		TypeMemoryWritten:      {&MemoryWritten{record}, &MemoryWritten{fullRecord}},
 		TypeMemoryDeleted:      {&MemoryDeleted{record}, &MemoryDeleted{fullRecord}},
+		TypeEmergencyDenied:    {&EmergencyDenied{Emergency{Scope: "researcher", Capabilities: []string{"memory.read"}, Epoch: 1}}, &EmergencyDenied{Emergency{Scope: ScopeAll, All: true, Epoch: IntegerMax}}},
+		TypeEmergencyLifted:    {&EmergencyLifted{Emergency{Scope: "researcher", Capabilities: []string{"a", "b.c"}, Epoch: 1}}, &EmergencyLifted{Emergency{Scope: ScopeAll, All: true, Epoch: IntegerMax}}},
+		TypeRunAdmitted:        {&RunAdmitted{RunID: testRun, SOPID: "s", SOPVersion: 1, Steps: []string{"a"}, Actions: []string{"memory.read"}}, &RunAdmitted{RunID: testRun, SOPID: strings.Repeat("S", TokenBytesMax), SOPVersion: IntegerMax, Steps: longNames(SOPStepsMax, TokenBytesMax), Actions: longNames(SOPStepsMax, ActionBytesMax)}},
+		TypeRunStarted:         {&RunStarted{testRun}, &RunStarted{testRun}},
+		TypeRunFinished:        {&RunFinished{testRun}, &RunFinished{testRun}},
+		TypeRunFailed:          {&RunFailed{testRun, "a", "effect_failed"}, &RunFailed{testRun, strings.Repeat("a", TokenBytesMax), "action_not_in_effective_capabilities"}},
+		TypeRunCancelled:       {&RunCancelled{testRun}, &RunCancelled{testRun}},
+		TypeRunDoubted:         {&RunDoubted{testRun, "a", "in_doubt"}, &RunDoubted{testRun, strings.Repeat("a", TokenBytesMax), "effect_timeout"}},
+		TypeRunResolved:        {&RunResolved{testRun, "a", OutcomeDone}, &RunResolved{testRun, strings.Repeat("a", TokenBytesMax), OutcomeNotDone}},
+		TypeEffectStarted:      {&EffectStarted{effect}, &EffectStarted{fullEffect}},
+		TypeEffectFinished:     {&EffectFinished{effect}, &EffectFinished{fullEffect}},
+		TypeEffectFailed:       {&EffectFailed{effect}, &EffectFailed{fullEffect}},
 		TypeClockAccepted:      {&ClockAccepted{Wall: bodyTime("1970-01-01T00:00:00.000000Z")}, &ClockAccepted{Wall: bodyTime("9999-12-31T23:59:59.999999Z")}},
 		TypeTransportDenied:    {&TransportDenied{refusals}, &TransportDenied{allRefusals}},
 		TypeRequestsRefused:    {&RequestsRefused{refusals}, &RequestsRefused{allRefusals}},

@@ -17,6 +17,10 @@ const (
 	TreeDepthMax    = 16  // a lineage is written into every decision
 	ChildrenMax     = 256 // bounds the fan-out of one agent's registrations
 
+	OpenRunsMax    = 64        // of one agent: each holds a place until it ends or a person resolves it
+	RunDurationMax = 24 * 3600 // seconds; fifty steps of half an hour each do not outlive a working day
+	OutputBytesMax = 192 << 10 // of one effect; with its frame it fits a report
+
 	IDBytesMax          = 63
 	NamespaceBytesMax   = 128
 	NamespaceSegments   = 8

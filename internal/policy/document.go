@@ -138,7 +138,8 @@ func (d *decoder) document(root node, text string) Document {
 // later names, for each mapping of a document, the keys that are part of the
 // language and not of this release.
 var later = map[string][]string{
-	"action":         {"arguments", "require", "approval", "timeout", "retry", "output", "compensate", "cost"},
+	"action":         {"arguments", "require", "approval", "compensate", "cost"},
+	"output":         {"label"},
 	"namespace rule": {"value", "writes"},
 	"Policy":         {"resources", "quotas", "labels"},
 	"Agent":          {"use", "writes", "restrictions", "quotas"},
@@ -388,8 +389,51 @@ func (d *decoder) actions(p *Policy, n node) {
 			d.faultf(f.value, "%s has no value; declare it as %s: {}", quote(name), name)
 			continue
 		}
-		d.fields(f.value, "action")
+		action := d.action(f.value)
+		if _, good := p.Actions[name]; good {
+			p.Actions[name] = action
+		}
 	}
+}
+
+func (d *decoder) action(n node) (a Action) {
+	f := d.fields(n, "action", "timeout", "retry", "output")
+	if timeout, ok := f["timeout"]; ok {
+		a.Timeout = d.duration(timeout, "timeout")
+	}
+	if retry, ok := f["retry"]; ok && d.word(retry, "retry") == "safe" {
+		d.faultf(retry, "retry: safe is not supported by this release; nothing is retried, which is retry: never")
+	} else if ok {
+		d.oneOf(retry, "retry", []string{"never", "safe"})
+	}
+	if output, ok := f["output"]; ok {
+		o := d.fields(output, "output", "max_bytes")
+		d.require(output, "output", o, "max_bytes")
+		if max, ok := o["max_bytes"]; ok {
+			a.MaxBytes = d.integer(max, "max_bytes", 1, events.OutputBytesMax, OutputDefault)
+		}
+	}
+	return a
+}
+
+// duration reads a whole number of ms, s, m or h.
+func (d *decoder) duration(n node, what string) int64 {
+	s := d.word(n, what)
+	if s == "" {
+		return 0
+	}
+	digits := strings.TrimRight(s, "msh")
+	unit, known := map[string]int64{"ms": 1000, "s": 1_000_000, "m": 60_000_000, "h": 3600_000_000}[s[len(digits):]]
+	count, err := strconv.ParseInt(digits, 10, 32)
+	if !known || err != nil || digits[0] == '+' || digits[0] == '0' {
+		d.faultf(n, "%s is a whole number and its unit, such as 500ms, 30s, 5m or 1h, not %s", what, quote(s))
+		return 0
+	}
+	if t := count * unit; timeoutMin <= t && t <= timeoutMax {
+		return t
+	}
+	d.faultf(n, "%s is between 100ms and 1h", what)
+	return 0
 }
 
 func (d *decoder) namespaces(p *Policy, n node) {

@@ -21,9 +21,37 @@ type Policy struct {
 	Children    int             // agents under one parent
 }
 
-// Action is what a policy declares of an action. In this release that is only
-// its name: an action takes any object within the limits.
-type Action struct{}
+// Action is what a policy declares of an action. In this release it takes any
+// object within the limits, and is never tried again.
+type Action struct {
+	Timeout  int64 // microseconds in which its effect must be reported; 0 = TimeoutDefault
+	MaxBytes int   // of its result; 0 = OutputDefault
+}
+
+// What holds for an action that does not say otherwise, and the bounds of what
+// it may say.
+const (
+	TimeoutDefault int64 = 30_000_000 // microseconds
+	timeoutMin           = 100_000
+	timeoutMax           = 3600_000_000
+	OutputDefault        = events.ValueBytesMax
+)
+
+// Timeout is how long an action's effect may take, in microseconds.
+func (p *Policy) Timeout(action string) int64 {
+	if p == nil || p.Actions[action].Timeout == 0 {
+		return TimeoutDefault
+	}
+	return p.Actions[action].Timeout
+}
+
+// MaxOutput is how large an action's result may be, in bytes of canonical JSON.
+func (p *Policy) MaxOutput(action string) int {
+	if p == nil || p.Actions[action].MaxBytes == 0 {
+		return OutputDefault
+	}
+	return p.Actions[action].MaxBytes
+}
 
 // Class says how records under a name are read.
 type Class string

@@ -113,10 +113,18 @@ func (s *State) InEnvironment(capability string) bool {
 // capability. It is no id.
 const EnvironmentLevel = "environment"
 
+// EmergencyLevel is what Holds names where an emergency deny takes the
+// capability. It is no level of a tree.
+const EmergencyLevel = "emergency"
+
 // Holds reports whether a capability is in environment ∩ declared(root) ∩ … ∩
-// declared(a), with nothing where anyone of the lineage is revoked. If not, by
-// is the first level from the environment downwards that lacks it.
+// declared(a), with nothing where anyone of the lineage is revoked, and less
+// what emergency denies take. If not, by is the first of them, from the
+// emergency denies and the environment downwards, that lacks it.
 func (s *State) Holds(a *Agent, capability string) (ok bool, by string) {
+	if len(s.denies) > 0 && s.Denied(a, capability) {
+		return false, EmergencyLevel
+	}
 	if !s.InEnvironment(capability) {
 		return false, EnvironmentLevel
 	}
@@ -132,6 +140,15 @@ func (s *State) Holds(a *Agent, capability string) (ok bool, by string) {
 // Effective is the set of every capability that Holds.
 func (s *State) Effective(a *Agent) policy.Set {
 	set := s.Environment()
+	for i := range s.denies {
+		switch d := &s.denies[i]; {
+		case !d.Reaches(a):
+		case d.All:
+			return policy.Set{}
+		default:
+			set = set.Minus(d.Capabilities)
+		}
+	}
 	for ; a != nil; a = a.Parent {
 		if a.Revoked {
 			return policy.Set{}

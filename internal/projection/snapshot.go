@@ -82,6 +82,11 @@ func (s *State) encode(tag string) []byte {
 	w.text(string(s.document))
 	w.flag(s.IsNarrowed)
 	w.texts(s.Narrowed)
+	w.uint(s.DenyEpoch)
+	w.uint(uint64(len(s.denies)))
+	for i := range s.denies {
+		w.deny(&s.denies[i])
+	}
 
 	w.uint(uint64(len(s.keys)))
 	for _, key := range sortedKeys(s.keys) {
@@ -114,6 +119,10 @@ func (s *State) encode(tag string) []byte {
 		w.text(name.id)
 		w.uint(s.operations[name].Seq)
 		w.text(s.operations[name].Name)
+	}
+	w.uint(uint64(len(s.runs)))
+	for _, id := range sortedKeys(s.runs) {
+		w.run(s.runs[id])
 	}
 	return w
 }
@@ -184,6 +193,36 @@ func (w *snapshotWriter) record(r *Record) {
 	w.uint(r.Written)
 	w.flag(r.OwnPayload)
 	w.text(string(r.Mandatory))
+}
+
+func (w *snapshotWriter) deny(d *Deny) {
+	w.uint(d.Epoch)
+	w.text(d.Scope)
+	w.texts(d.Capabilities)
+	w.flag(d.All)
+}
+
+func (w *snapshotWriter) run(r *Run) {
+	w.text(r.ID)
+	w.text(r.Agent)
+	w.text(r.SOPID)
+	w.uint(r.SOPVersion)
+	w.uint(r.Decision)
+	w.uint(uint64(r.Admitted))
+	w.text(string(r.State))
+	w.text(r.Reason)
+	w.flag(r.Cancelling)
+	w.uint(uint64(r.Next))
+	w.uint(uint64(len(r.Steps)))
+	for i := range r.Steps {
+		step := &r.Steps[i]
+		w.text(step.ID)
+		w.text(step.Action)
+		w.text(string(step.State))
+		w.uint(step.Granted)
+		w.uint(uint64(step.Deadline))
+		w.uint(step.Ended)
+	}
 }
 
 // snapshotReader takes fields from rest. After an error it gives zeros, and
@@ -259,6 +298,8 @@ func (r *snapshotReader) state() *State {
 	document := r.take(r.uint())
 	s.IsNarrowed = r.flag()
 	s.Narrowed = policy.NewSet(r.texts()...)
+	s.DenyEpoch = r.uint()
+	r.list(func() { s.denies = append(s.denies, Deny{r.uint(), r.text(), policy.NewSet(r.texts()...), r.flag()}) })
 
 	r.list(func() {
 		key := r.text()
@@ -280,8 +321,40 @@ func (r *snapshotReader) state() *State {
 		name := operationName{r.text(), r.text()}
 		s.operations[name] = Operation{r.uint(), r.text()}
 	})
+	r.list(func() { r.run(s) })
 	r.policy(s, document)
 	return s
+}
+
+func (r *snapshotReader) time() events.Time {
+	n := r.uint()
+	if n > math.MaxInt64 {
+		r.fail("no time where one belongs")
+		return 0
+	}
+	return events.Time(n)
+}
+
+func (r *snapshotReader) run(s *State) {
+	run := &Run{
+		ID: r.text(), Agent: r.text(), SOPID: r.text(), SOPVersion: r.uint(), Decision: r.uint(), Admitted: r.time(),
+		State: RunState(r.text()), Reason: r.text(), Cancelling: r.flag(), Next: int(r.uint()),
+	}
+	r.list(func() {
+		run.Steps = append(run.Steps, RunStep{
+			ID: r.text(), Action: r.text(), State: StepState(r.text()), Granted: r.uint(), Deadline: r.time(), Ended: r.uint(),
+		})
+	})
+	agent := s.agents[run.Agent]
+	if agent == nil || run.Next < 0 || run.Next > len(run.Steps) {
+		r.fail("run without its agent or step")
+		return
+	}
+	s.runs[run.ID] = run
+	if run.Open() {
+		s.open[run.ID] = run
+		agent.Runs++
+	}
 }
 
 func (r *snapshotReader) policy(s *State, document []byte) {

@@ -24,6 +24,7 @@ type Agent struct {
 	Declared  policy.Set
 	PublicKey string
 	Revoked   bool
+	Runs      int // open ones
 }
 
 // Principal is anyone registered who is no agent.
@@ -76,6 +77,7 @@ type State struct {
 	document   []byte         // its text
 	Narrowed   policy.Set     // environment.set; meaningful where IsNarrowed
 	IsNarrowed bool
+	DenyEpoch  uint64 // of the last emergency deny, lifted or not
 
 	agents     map[string]*Agent
 	principals map[string]*Principal
@@ -83,7 +85,10 @@ type State struct {
 	versions   map[string]events.Hash // policy version → digest, for ever
 	records    map[recordName]*Record
 	operations map[operationName]Operation
-	admins     int // not revoked
+	runs       map[string]*Run
+	open       map[string]*Run // of runs, the open ones
+	denies     []Deny          // in force, by epoch; never changed in place
+	admins     int             // not revoked
 }
 
 // New returns the state before event 1.
@@ -95,6 +100,8 @@ func New() *State {
 		versions:   map[string]events.Hash{},
 		records:    map[recordName]*Record{},
 		operations: map[operationName]Operation{},
+		runs:       map[string]*Run{},
+		open:       map[string]*Run{},
 	}
 }
 
@@ -174,8 +181,14 @@ func (s *State) fold(e *events.Event, open []byte) error {
 	case *events.MemoryDeleted:
 		return s.remove(e, &b.Record)
 	case *events.ClockAccepted, *events.TransportDenied, *events.RequestsRefused:
+	case *events.EmergencyDenied:
+		return s.foldDeny(&b.Emergency)
+	case *events.EmergencyLifted:
+		return s.foldLift(&b.Emergency)
+	case *events.RunAdmitted:
+		return s.admit(e, b)
 	default:
-		return fmt.Errorf("%w: unknown type", ErrInconsistent)
+		return s.foldRun(e)
 	}
 	return nil
 }
@@ -183,6 +196,9 @@ func (s *State) fold(e *events.Event, open []byte) error {
 // foldDecision remembers the first use of an operation id. Reads are judged
 // anew each time, so theirs are only echoed.
 func (s *State) foldDecision(seq uint64, d *events.Decision) {
+	if r := s.runs[d.RunID]; d.Operation == "run.cancel" && d.Allowed && r != nil {
+		r.Cancelling = true
+	}
 	if d.OperationID == "" || d.StepID != "" || d.Operation == "memory.read" {
 		return
 	}
