@@ -171,3 +171,22 @@ func TestR29_ARecordMoreOnlyTightens(t *testing.T) {
 		}
 	})
 }
+
+func TestActionsMayLimitTheirEffects(t *testing.T) {
+	p, err := Load([]byte("apiVersion: ledgerd/v1\nkind: Policy\nversion: v1\nenvironment: []\nactions:\n" +
+		"  quick: {timeout: 100ms, retry: never, output: {max_bytes: 1}}\n  slow: {timeout: 1h}\n  plain: {}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		action  string
+		timeout int64
+		bytes   int
+	}{
+		{"quick", 100_000, 1}, {"slow", 3600_000_000, OutputDefault}, {"plain", TimeoutDefault, OutputDefault}, {"none", TimeoutDefault, OutputDefault},
+	} {
+		if got, size := p.Timeout(row.action), p.MaxOutput(row.action); got != row.timeout || size != row.bytes {
+			t.Errorf("%s: %d µs and %d bytes, want %d and %d", row.action, got, size, row.timeout, row.bytes)
+		}
+	}
+}
