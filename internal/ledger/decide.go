@@ -26,6 +26,8 @@ type Proposal struct {
 	Request   *wire.Request // nil if Refused
 	Prior     []byte        // canonical request first recorded under the operation id, where there is one
 	Wall      events.Time   // what clock.accept accepts
+	RunID     string        // what sop.submit calls its run; recorded in the decision
+	Observed  []string      // actions that no handler is present for; recorded as far as they matter
 }
 
 // Outcome is what follows from a proposal: the decisions (an SOP's steps
@@ -34,10 +36,11 @@ type Outcome struct {
 	Steps    []*events.Decision
 	Decision *events.Decision
 	Effects  []Effect
-	Retry    uint64   // seq of the decision recorded for this operation id; nothing else is then set
-	Read     *Reading // the record of an allowed read
-	Hidden   bool     // the reply tells another reason than the log
-	Faults   []string // what is wrong with an apply's documents, for its sender
+	Retry    uint64            // seq of the decision recorded for this operation id; nothing else is then set
+	Read     *Reading          // the record of an allowed read
+	Deny     *events.Emergency // the emergency deny that is given, or would be
+	Hidden   bool              // the reply tells another reason than the log
+	Faults   []string          // what is wrong with an apply's documents, for its sender
 	Applied  []Applied
 	args     []byte   // canonical arguments to digest into Decision
 	stepArgs [][]byte // the same for Steps
@@ -119,6 +122,9 @@ func (j *judge) judge() reason.Code {
 	case req == nil || req.Operation != j.p.Operation:
 		return reason.MalformedRequest
 	}
+	if j.agent != nil && j.s.Denied(j.agent, capabilityOf(req)) {
+		return reason.EmergencyDeny
+	}
 	if op, used := j.s.Operation(j.p.Subject, req.OperationID); used && req.OperationID != "" && req.Operation != "memory.read" {
 		if op.Name != req.Operation || j.p.Prior == nil || !bytes.Equal(j.p.Prior, req.Canonical) {
 			return reason.OperationIDConflict
@@ -139,7 +145,7 @@ func (j *judge) judge() reason.Code {
 }
 
 // who is the guard before everything else: the sender exists, is not revoked,
-// and may use the lane.
+// may use the lane, and no emergency deny takes everything from it.
 func (j *judge) who() reason.Code {
 	if j.agent != nil {
 		switch {
@@ -147,6 +153,8 @@ func (j *judge) who() reason.Code {
 			return reason.AgentRevoked
 		case j.p.Lane != wire.Propose:
 			return reason.NotPermittedForRole
+		case j.s.Denied(j.agent, ""):
+			return reason.EmergencyDeny
 		}
 		return ""
 	}
@@ -177,7 +185,11 @@ func (j *judge) proposal() reason.Code {
 	case *wire.ActionAuthorize:
 		return j.authorize(r)
 	case *wire.SOPValidate:
-		return j.sop(r)
+		return j.sop(r.SOP)
+	case *wire.SOPSubmit:
+		return j.submit(r)
+	case *wire.RunCancel:
+		return j.cancel(r)
 	case *wire.AgentRegister:
 		return j.registerChild(r)
 	}
@@ -373,8 +385,8 @@ func (j *judge) authorize(r *wire.ActionAuthorize) reason.Code {
 
 // sop judges the whole procedure before anything of it could start: every step
 // gets its decision, good or bad, and one bad step refuses all.
-func (j *judge) sop(r *wire.SOPValidate) reason.Code {
-	procedure, code := sop.Parse(r.SOP)
+func (j *judge) sop(v events.Value) reason.Code {
+	procedure, code := sop.Parse(v)
 	j.d.SOPID = procedure.ID
 	if procedure.Version > 0 {
 		j.d.SOPVersion = uint64(procedure.Version)
@@ -382,16 +394,10 @@ func (j *judge) sop(r *wire.SOPValidate) reason.Code {
 	if code != "" {
 		return code
 	}
-	results, code := sop.Validate(procedure, sop.Scope{
-		Agent:   j.p.Subject,
-		Lineage: j.d.Lineage,
-		Known:   j.s.Policy.KnownAction,
-		Holds:   j.holds,
-		Class:   j.s.Policy.Class,
-	})
+	results, code := sop.Validate(procedure, j.scope())
 	for i, result := range results {
 		step := *j.d
-		step.OperationID = ""
+		step.Operation, step.OperationID = "sop.validate", ""
 		step.StepID, step.Action = result.StepID, result.Action
 		step.Resource = procedure.ID + ":" + result.StepID
 		step.Reason, step.Allowed = string(result.Reason), result.Reason.Allowed()
@@ -399,6 +405,17 @@ func (j *judge) sop(r *wire.SOPValidate) reason.Code {
 		j.out.stepArgs = append(j.out.stepArgs, procedure.Steps[i].Arguments)
 	}
 	return code
+}
+
+func (j *judge) scope() sop.Scope {
+	return sop.Scope{
+		Agent:   j.p.Subject,
+		Lineage: j.d.Lineage,
+		Known:   j.s.Policy.KnownAction,
+		Denied:  func(capability string) bool { return j.s.Denied(j.agent, capability) },
+		Holds:   j.holds,
+		Class:   j.s.Policy.Class,
+	}
 }
 
 func isBoolean(v events.Value) bool { return v.Kind == events.True || v.Kind == events.False }
@@ -430,6 +447,15 @@ func resource(body any) string {
 	case *wire.SOPValidate:
 		id, _ := r.SOP.Get("sop_id")
 		return named(id.Text, events.ValidToken)
+	case *wire.SOPSubmit:
+		id, _ := r.SOP.Get("sop_id")
+		return named(id.Text, events.ValidToken)
+	case *wire.RunCancel:
+		return r.RunID
+	case *wire.RunResolve:
+		return r.RunID
+	case *wire.EmergencyDeny:
+		return r.AgentID
 	case *wire.AgentRegister:
 		return named(r.AgentID, events.ValidID)
 	case *wire.AgentRevoke:

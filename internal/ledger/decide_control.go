@@ -30,6 +30,12 @@ func (j *judge) control() reason.Code {
 		return j.load(r)
 	case *wire.EnvironmentSet:
 		return j.narrow(r)
+	case *wire.EmergencyDeny:
+		return j.deny(r)
+	case *wire.EmergencyLift:
+		return j.lift(r)
+	case *wire.RunResolve:
+		return j.resolve(r)
 	case *wire.ClockAccept:
 		j.emit(&events.ClockAccepted{Wall: j.p.Wall})
 		return reason.ControlDone

@@ -17,6 +17,7 @@ type guard struct {
 var (
 	identityGuard   = guard{"identity", []reason.Code{reason.UnknownAgent, reason.AgentRevoked, reason.NotPermittedForRole}}
 	shapeGuard      = guard{"shape", []reason.Code{reason.BadReplySubject, reason.MalformedRequest}} // its size too, where no operation has a guard for that
+	emergencyGuard  = guard{"emergency", []reason.Code{reason.EmergencyDeny}}                        // a deny of everything stands before the shape
 	sizeGuard       = guard{"size", []reason.Code{reason.RequestTooLarge}}
 	retryGuard      = guard{"operation id", []reason.Code{reason.OperationIDConflict}}
 	releaseGuard    = guard{"release", []reason.Code{reason.UnsupportedOperation}}
@@ -25,14 +26,19 @@ var (
 	ownerGuard      = guard{"owner", []reason.Code{reason.ActorIsNotOwner}}
 	valueGuard      = guard{"value", []reason.Code{reason.RequestTooLarge, reason.MandatoryTypeMismatch}}
 	revisionGuard   = guard{"revision", []reason.Code{reason.ExpectedRevisionRequired, reason.RevisionConflict}}
-	placeGuard      = guard{"place in the tree", []reason.Code{
+	procedureGuard  = guard{"procedure", []reason.Code{reason.SOPMalformed, reason.SOPVersionInvalid, reason.SOPEmpty, reason.SOPTooLarge}}
+	stepsGuard      = guard{"every step", []reason.Code{
+		reason.EmptyStepID, reason.DuplicateStepID, reason.UnknownAction, reason.ActionNotInEffectiveCapabilities,
+		reason.CrossOwnerMemoryWrite, reason.ReferenceOutOfScope, reason.ArgumentSchema, reason.RequestTooLarge, reason.MandatoryTypeMismatch,
+	}}
+	placeGuard = guard{"place in the tree", []reason.Code{
 		reason.NameNotAllowed, reason.HierarchyCycle, reason.DuplicateAgent, reason.UnknownParent,
 		reason.TooManyChildren, reason.HierarchyTooDeep, reason.KeyInUse,
 	}}
 )
 
 // front are the guards before any operation's own.
-var front = []guard{identityGuard, shapeGuard, retryGuard, releaseGuard, policyGuard}
+var front = []guard{identityGuard, shapeGuard, emergencyGuard, retryGuard, releaseGuard, policyGuard}
 
 // own are the guards of each operation, in the order that Decide tries them.
 var own = map[string][]guard{
@@ -46,13 +52,9 @@ var own = map[string][]guard{
 		{"effective capabilities", []reason.Code{reason.ActionNotInEffectiveCapabilities}},
 		sizeGuard,
 	},
-	"sop.validate": {
-		{"procedure", []reason.Code{reason.SOPMalformed, reason.SOPVersionInvalid, reason.SOPEmpty, reason.SOPTooLarge}},
-		{"every step", []reason.Code{
-			reason.EmptyStepID, reason.DuplicateStepID, reason.UnknownAction, reason.ActionNotInEffectiveCapabilities,
-			reason.CrossOwnerMemoryWrite, reason.ReferenceOutOfScope, reason.ArgumentSchema, reason.RequestTooLarge, reason.MandatoryTypeMismatch,
-		}},
-	},
+	"sop.validate":   {procedureGuard, stepsGuard},
+	"sop.submit":     {procedureGuard, stepsGuard, {"open runs", []reason.Code{reason.QuotaExceeded}}, {"handlers", []reason.Code{reason.MissingHandlers}}},
+	"run.cancel":     {{"an open run of the sender's", []reason.Code{reason.NotFound, reason.RunCancelled, reason.InDoubt}}},
 	"agent.register": {sizeGuard, placeGuard, {"capability, and what it passes on", []reason.Code{reason.CapabilityNotInherited, reason.UnknownAction}}},
 }
 

@@ -13,6 +13,7 @@ type Scope struct {
 	Agent   string                       // who proposes
 	Lineage []string                     // the proposer, its parent, … its root
 	Known   func(action string) bool     // the policy in force knows the action
+	Denied  func(capability string) bool // an emergency deny takes it; nil for never
 	Holds   func(capability string) bool // it is among the proposer's effective capabilities
 	Class   func(namespace, key string) policy.Class
 }
@@ -50,6 +51,10 @@ func Validate(sop SOP, scope Scope) ([]StepResult, reason.Code) {
 	return results, whole
 }
 
+// Judge is the verdict on one step alone: reason.StepAllowed or the first check
+// that fails. It is how a step is judged again at its moment.
+func Judge(step Step, scope Scope) reason.Code { return step.judge(nil, scope) }
+
 // judge descends the checks in their fixed order.
 func (s Step) judge(taken map[string]bool, scope Scope) reason.Code {
 	switch {
@@ -59,7 +64,9 @@ func (s Step) judge(taken map[string]bool, scope Scope) reason.Code {
 		return reason.DuplicateStepID
 	case !s.known(scope):
 		return reason.UnknownAction
-	case !scope.Holds(s.capability()):
+	case scope.Denied != nil && scope.Denied(s.Capability()):
+		return reason.EmergencyDeny
+	case !scope.Holds(s.Capability()):
 		return reason.ActionNotInEffectiveCapabilities
 	case s.writesElsewhere(scope.Agent):
 		return reason.CrossOwnerMemoryWrite
@@ -84,7 +91,8 @@ func (s Step) known(scope Scope) bool {
 	return scope.Known(s.Action)
 }
 
-func (s Step) capability() string {
+// Capability is what a step needs: its action, or memory.write to delete.
+func (s Step) Capability() string {
 	if s.Action == "memory.delete" {
 		return "memory.write"
 	}

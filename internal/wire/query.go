@@ -14,6 +14,8 @@ type QueryRequest struct {
 	At          uint64 // capabilities: as of this seq; 0 = now
 	Seq         uint64 // decision, explain, proof
 	OperationID string // decision
+	RunID       string // run
+	StepID      string // run: that step alone
 	Operation   string // explain
 	Request     []byte // explain: canonical
 	Root        string // agents
@@ -44,6 +46,10 @@ var queries = map[string]func(*fields, *QueryRequest){
 			}
 		}
 		f.check((q.Seq == 0) == (q.Operation != "") && (q.Seq == 0) == (q.Request != nil))
+	},
+	"run": func(f *fields, q *QueryRequest) {
+		q.RunID = f.valid("run_id", events.ValidToken)
+		q.StepID = f.printable("step_id", events.ValidToken)
 	},
 	"proof":      func(f *fields, q *QueryRequest) { q.Seq = f.positive("seq") },
 	"checkpoint": func(*fields, *QueryRequest) {},

@@ -11,6 +11,7 @@ import (
 const (
 	DecisionType = "io.ledgerd.decision.v1"
 	ErrorType    = "io.ledgerd.error.v1"
+	RunType      = "io.ledgerd.run.v1"
 )
 
 // Record is a memory record as a reply shows it.
@@ -33,6 +34,27 @@ type Step struct {
 // Document is one document of an apply and what became of it.
 type Document struct{ Kind, ID, Result string }
 
+// Run is a run as a reply or query shows it.
+type Run struct {
+	RunID   string
+	State   string
+	Reason  string // why it failed or is in doubt; empty otherwise
+	Results []StepResult
+}
+
+// StepResult is what became of one step.
+type StepResult struct {
+	StepID, Action string
+	State          string // waiting, started, finished or failed
+	Result         []byte // canonical JSON; nil for none
+	Record         *Record
+	Omitted        bool // the result does not fit here: ask for the step alone
+}
+
+// InFlight is an effect that started before an emergency deny and is not
+// reported.
+type InFlight struct{ RunID, StepID, Action, OperationID, Agent string }
+
 // Reply is the answer to a proposal or control request. Everything but the
 // value, faults and documents is in the log.
 type Reply struct {
@@ -44,7 +66,10 @@ type Reply struct {
 	Steps     []Step
 	Faults    []string
 	Documents []Document
-	Full      bool // for those who may read the log: its own reason, not the told one
+	Run       *Run
+	Epoch     uint64     // of an emergency deny or lift
+	InFlight  []InFlight // what an emergency deny does not stop any more
+	Full      bool       // for those who may read the log: its own reason, not the told one
 }
 
 // Encode is the reply's JSON: what may be told, and no more.
@@ -91,6 +116,14 @@ func (r *Reply) Encode() []byte {
 		}
 		w.buf = append(w.buf, ']')
 	}
+	if r.Run != nil {
+		w.key("run")
+		r.Run.encode(w)
+	}
+	if r.Epoch > 0 {
+		w.uint("epoch", r.Epoch)
+		encodeInFlight(w, r.InFlight)
+	}
 	if len(r.Documents) > 0 {
 		w.key("documents")
 		w.buf = append(w.buf, '[')
@@ -109,9 +142,88 @@ func (r *Reply) Encode() []byte {
 	return w.end()
 }
 
+func encodeInFlight(w *writer, list []InFlight) {
+	w.key("in_flight")
+	w.buf = append(w.buf, '[')
+	for i, e := range list {
+		if i > 0 {
+			w.buf = append(w.buf, ',')
+		}
+		w.open()
+		w.str("run_id", e.RunID)
+		w.str("step_id", e.StepID)
+		w.str("action", e.Action)
+		w.str("operation_id", e.OperationID)
+		w.str("agent", e.Agent)
+		w.shut()
+	}
+	w.buf = append(w.buf, ']')
+}
+
+// encode writes the run. Results that would take the message over the limit of
+// a reply are left out, and said to be.
+func (r *Run) encode(w *writer) {
+	w.open()
+	w.str("run_id", r.RunID)
+	w.str("state", r.State)
+	w.optStr("reason_code", r.Reason)
+	w.key("results")
+	w.buf = append(w.buf, '[')
+	room := events.ReplyBytesMax - len(w.buf) - 512*len(r.Results) - 16<<10
+	for i, s := range r.Results {
+		if i > 0 {
+			w.buf = append(w.buf, ',')
+		}
+		w.open()
+		w.str("step_id", s.StepID)
+		w.str("action", s.Action)
+		w.str("state", s.State)
+		result := s.Result
+		if s.Record != nil {
+			result = s.Record.JSON()
+		}
+		switch {
+		case s.Omitted || len(result) > room:
+			w.boolean("omitted", true)
+		case result != nil:
+			room -= len(result)
+			w.key("result")
+			w.buf = append(w.buf, result...)
+		}
+		w.shut()
+	}
+	w.buf = append(w.buf, ']')
+	w.shut()
+}
+
+// RunAnswer is the answer to the query run.
+func RunAnswer(agent, sopID string, sopVersion, seq uint64, r *Run) []byte {
+	w := &writer{}
+	w.str("type", RunType)
+	w.str("agent", agent)
+	w.str("sop_id", sopID)
+	w.uint("sop_version", sopVersion)
+	w.uint("seq", seq)
+	w.key("run")
+	r.encode(w)
+	return w.end()
+}
+
+// JSON is the record as one JSON object.
+func (r *Record) JSON() []byte {
+	w := &writer{}
+	r.members(w)
+	return w.end()
+}
+
 func (r *Record) encode(w *writer) {
 	w.key("record")
 	w.open()
+	r.members(w)
+	w.shut()
+}
+
+func (r *Record) members(w *writer) {
 	w.str("namespace", r.Namespace)
 	w.str("key", r.Key)
 	if r.Value != nil {
@@ -124,7 +236,6 @@ func (r *Record) encode(w *writer) {
 	w.str("class", r.Class)
 	w.uint("revision", r.Revision)
 	w.optStrs("contributors", r.Contributors)
-	w.shut()
 }
 
 // Error is the answer to a query or report that is refused, and to a request

@@ -49,6 +49,30 @@ type ActionAuthorize struct {
 // SOPValidate asks for the judgement of a whole procedure.
 type SOPValidate struct{ SOP events.Value }
 
+// SOPSubmit asks for a procedure to be run.
+type SOPSubmit struct {
+	SOP  events.Value
+	Wait int64 // milliseconds to wait for the run's end before the answer
+}
+
+// RunCancel asks for the end of a run of the sender's.
+type RunCancel struct{ RunID string }
+
+// RunResolve says what became of a doubted effect.
+type RunResolve struct{ RunID, StepID, Outcome string }
+
+// EmergencyDeny takes Capabilities, or all, from the subtree of AgentID or,
+// where that is empty, from the whole ledger.
+type EmergencyDeny struct {
+	AgentID      string
+	Capabilities []string
+	All          bool
+	DryRun       bool
+}
+
+// EmergencyLift ends the deny of an epoch.
+type EmergencyLift struct{ Epoch uint64 }
+
 // AgentRegister creates an agent: as a proposal the parent is the sender, as a
 // control request it is ParentID, empty for a root.
 type AgentRegister struct {
@@ -97,8 +121,8 @@ var operations = map[Lane]map[string]func(*fields) any{
 		"action.authorize": decodeAuthorize,
 		"sop.validate":     decodeSOP,
 		"agent.register":   decodeChild,
-		"sop.submit":       nil,
-		"run.cancel":       nil,
+		"sop.submit":       decodeSubmit,
+		"run.cancel":       func(f *fields) any { return &RunCancel{f.valid("run_id", events.ValidToken)} },
 		"grant.give":       nil,
 		"grant.revoke":     nil,
 		"restriction.add":  nil,
@@ -113,6 +137,9 @@ var operations = map[Lane]map[string]func(*fields) any{
 		"memory.load":        decodeLoad,
 		"environment.set":    func(f *fields) any { return &EnvironmentSet{f.capabilities()} },
 		"clock.accept":       func(*fields) any { return &ClockAccept{} },
+		"emergency.deny":     decodeDeny,
+		"emergency.lift":     func(f *fields) any { return &EmergencyLift{f.positive("epoch")} },
+		"run.resolve":        decodeResolve,
 	},
 }
 
@@ -222,15 +249,51 @@ func decodeAuthorize(f *fields) any {
 
 const waitMax = 60_000 // milliseconds
 
-func decodeSOP(f *fields) any {
+func decodeSOP(f *fields) any { // a judgement alone has no end to wait for
+	return &SOPValidate{SOP: decodeSubmit(f).(*SOPSubmit).SOP}
+}
+
+func decodeSubmit(f *fields) any {
 	sop, ok := f.take("sop")
 	f.check(ok)
-	if f.has("wait_ms") { // how long to wait for the run's end; a judgement alone has none
+	r := &SOPSubmit{SOP: sop}
+	if f.has("wait_ms") {
 		v, _ := f.take("wait_ms")
 		ms, integer := v.Int()
 		f.check(integer && 0 <= ms && ms <= waitMax)
+		r.Wait = ms
 	}
-	return &SOPValidate{SOP: sop}
+	return r
+}
+
+func decodeResolve(f *fields) any {
+	r := &RunResolve{f.valid("run_id", events.ValidToken), f.valid("step_id", events.ValidToken), f.str("outcome")}
+	f.check(r.Outcome == events.OutcomeDone || r.Outcome == events.OutcomeNotDone)
+	return r
+}
+
+const denyReasonMax = 1024 // bytes
+
+func decodeDeny(f *fields) any {
+	d := &EmergencyDeny{}
+	if f.has("ledger") {
+		f.check(f.boolean("ledger") && !f.has("agent_id"))
+	} else {
+		d.AgentID = f.id("agent_id")
+	}
+	if f.has("all") {
+		d.All = f.boolean("all")
+		f.check(d.All && !f.has("capabilities"))
+	} else {
+		d.Capabilities = f.capabilities()
+		f.check(len(d.Capabilities) > 0)
+	}
+	why := f.str("reason") // for people; with the request it is kept sealed
+	f.check(why != "" && len(why) <= denyReasonMax)
+	if f.has("dry_run") {
+		d.DryRun = f.boolean("dry_run")
+	}
+	return d
 }
 
 func decodeChild(f *fields) any {
