@@ -15,17 +15,48 @@ import (
 // answerAll waits for each batch's sync, in order, and only then lets anyone
 // know of it: connections are cut, callers answered, followers poked.
 func (l *Ledger) answerAll() {
-	for b := range l.pipeline {
-		durable := l.settle(b)
-		for _, j := range b.jobs {
-			if !durable {
-				j.finish(notKnown)
-				continue
+	for {
+		select {
+		case b, more := <-l.pipeline:
+			if !more {
+				for id := range l.waiters.byRun {
+					l.release(id)
+				}
+				return
 			}
-			l.answer(j)
+			l.answerBatch(b)
+		case w := <-l.waiters.expired:
+			l.expire(w)
 		}
-		if durable && len(b.sealed) > 0 {
-			l.wake()
+	}
+}
+
+func (l *Ledger) answerBatch(b *batch) {
+	durable := l.settle(b)
+	if durable {
+		l.dispatch(b)
+	}
+	for _, j := range b.jobs {
+		if !durable {
+			j.finish(notKnown)
+			continue
+		}
+		l.answer(j)
+	}
+	if durable && len(b.sealed) > 0 {
+		l.tell(b.runs)
+		l.wake()
+	}
+}
+
+// dispatch sends what a durable batch has started, and says what it denies.
+func (l *Ledger) dispatch(b *batch) {
+	if l.Hooks.State != nil && b.state != nil {
+		l.Hooks.State(b.state)
+	}
+	if l.Hooks.Dispatch != nil {
+		for i := range b.execs {
+			l.Hooks.Dispatch(b.execs[i].Action, b.execs[i].Encode())
 		}
 	}
 }
@@ -77,6 +108,14 @@ func (l *Ledger) answer(j *job) {
 	if j.answer == nil {
 		return
 	}
+	if j.report != nil {
+		reply := wire.Ack()
+		if j.told != "" {
+			reply = wire.Error(j.told)
+		}
+		j.finish(Answer{Reply: reply, Reason: j.told})
+		return
+	}
 	if j.proposal == nil {
 		select {
 		case l.renders <- j:
@@ -91,7 +130,23 @@ func (l *Ledger) answer(j *job) {
 		j.finish(notKnown)
 		return
 	}
+	if submit, ok := submitted(j); ok {
+		if submit.Wait > 0 && !atRest(&j.run.run) {
+			l.hold(j, r, time.Duration(submit.Wait)*time.Millisecond)
+			return
+		}
+		r.Run = l.results(j.run, j.outcome.Retry == 0, "")
+	}
 	j.finish(answerOf(r))
+}
+
+// submitted reports whether j is a submit whose run was admitted.
+func submitted(j *job) (*wire.SOPSubmit, bool) {
+	if j.run == nil {
+		return nil, false
+	}
+	r, ok := j.proposal.Request.Body.(*wire.SOPSubmit)
+	return r, ok
 }
 
 func answerOf(r *wire.Reply) Answer {
@@ -102,7 +157,7 @@ func answerOf(r *wire.Reply) Answer {
 // of events takes its time.
 func (l *Ledger) render() {
 	for j := range l.renders {
-		j.finish(Answer{Reply: j.render()})
+		j.finish(Answer{Reply: j.render(), Reason: j.told})
 	}
 }
 
@@ -121,6 +176,8 @@ func (l *Ledger) reply(j *job) (*wire.Reply, error) {
 	switch {
 	case o.Read != nil:
 		return r, l.addReading(r, o.Read)
+	case o.Deny != nil && o.Decision.Allowed:
+		r.Epoch, r.InFlight = o.Deny.Epoch, j.inFlight
 	case len(o.Effects) == 1 && o.Decision.Operation != "apply":
 		r.Record = changedRecord(o.Effects[0].Body)
 		if w, ok := j.proposal.Request.Body.(*wire.MemoryWrite); ok {

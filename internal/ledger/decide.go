@@ -33,17 +33,18 @@ type Proposal struct {
 // Outcome is what follows from a proposal: the decisions (an SOP's steps
 // first, the decision on the whole last) and the events it causes, in order.
 type Outcome struct {
-	Steps    []*events.Decision
-	Decision *events.Decision
-	Effects  []Effect
-	Retry    uint64            // seq of the decision recorded for this operation id; nothing else is then set
-	Read     *Reading          // the record of an allowed read
-	Deny     *events.Emergency // the emergency deny that is given, or would be
-	Hidden   bool              // the reply tells another reason than the log
-	Faults   []string          // what is wrong with an apply's documents, for its sender
-	Applied  []Applied
-	args     []byte   // canonical arguments to digest into Decision
-	stepArgs [][]byte // the same for Steps
+	Steps     []*events.Decision
+	Decision  *events.Decision
+	Effects   []Effect
+	Retry     uint64            // seq of the decision recorded for this operation id; nothing else is then set
+	Read      *Reading          // the record of an allowed read
+	Deny      *events.Emergency // the emergency deny that is given, or would be
+	Hidden    bool              // the reply tells another reason than the log
+	Faults    []string          // what is wrong with an apply's documents, for its sender
+	Applied   []Applied
+	procedure []sop.Step // that was judged
+	args      []byte     // canonical arguments to digest into Decision
+	stepArgs  [][]byte   // the same for Steps
 }
 
 // Effect is an event that follows from the decision.
@@ -404,6 +405,7 @@ func (j *judge) sop(v events.Value) reason.Code {
 		j.out.Steps = append(j.out.Steps, &step)
 		j.out.stepArgs = append(j.out.stepArgs, procedure.Steps[i].Arguments)
 	}
+	j.out.procedure = procedure.Steps
 	return code
 }
 

@@ -34,6 +34,7 @@ const (
 	batchBytesMax   = 4 << 20 // a batch stays well under a memtable
 	inFlightMax     = 4       // batches syncing while the next is decided
 	queueDefault    = 4096    // proposals waiting
+	reportQueueMax  = 4096    // reports waiting; a handler whose report is refused sends it again
 	controlQueueMax = 256
 	questionsMax    = 1024 // queries waiting
 	renderQueueMax  = 1024 // queries answered from the durable log
@@ -51,17 +52,24 @@ type Answer struct {
 	Reason reason.Code
 }
 
-// job is one thing for the writer to do: judge a proposal, look at the state,
-// or note what happened at the door. Exactly one of the three is set.
+// job is one thing for the writer to do: judge a proposal, take a report, look
+// at the state, note what happened at the door, or look after open runs. Exactly
+// one of the five is set.
 type job struct {
 	proposal *Proposal
+	report   *wire.Report
 	query    func(*projection.State) func() []byte
 	note     events.Body
+	tick     bool
+	handler  string // whose report it is
 	answer   func(Answer)
 
-	outcome *Outcome
-	sealed  sealedEvent // the outcome's decision, unless it is a retry
-	render  func() []byte
+	outcome  *Outcome
+	sealed   sealedEvent     // the outcome's decision, unless it is a retry
+	run      *runView        // of sop.submit, as the batch leaves it
+	inFlight []wire.InFlight // what an emergency deny came too late for
+	told     reason.Code     // of a report or a run's end, what the answer says
+	render   func() []byte
 }
 
 // Ledger is an open ledger. Its fields fall into three parts.
@@ -80,12 +88,16 @@ type Ledger struct {
 	name     string
 
 	// Owned by the goroutine of Run.
-	state  *projection.State
-	recent map[uint64][]byte // canonical requests with an operation id, by decision, until durable
+	state      *projection.State
+	recent     map[uint64][]byte     // canonical requests with an operation id, by decision, until durable
+	procedures map[string]*procedure // of open runs
+
+	waiters waiters // owned by the goroutine of answerAll
 
 	// Shared.
 	proposals chan *job
 	controls  chan *job
+	reports   chan *job
 	questions chan *job
 	pipeline  chan *batch
 	renders   chan *job     // queries to finish
@@ -98,6 +110,8 @@ type Ledger struct {
 	low       atomic.Int32 // storage: 0 fine, 1 no proposals, 2 nothing at all
 	registry  *registry
 	presence  presence
+	openRuns  atomic.Int64
+	lastState atomic.Pointer[[]byte] // see ControlState
 	values    valueCache
 	signed    atomic.Uint64 // size of the last anchored checkpoint
 	lastNote  atomic.Pointer[[]byte]
@@ -111,7 +125,10 @@ type batch struct {
 	jobs   []*job
 	commit *store.Commit // nil where nothing was written
 	sealed []sealedEvent
-	failed bool // nothing of it may be told
+	execs  []wire.Exec // effects that have started
+	runs   []runView   // that it changed
+	state  []byte      // the emergency denies, where it changed them
+	failed bool        // nothing of it may be told
 }
 
 type sealedEvent struct {
@@ -216,7 +233,7 @@ func (l *Ledger) serve(ctx context.Context) {
 	}()
 	background, stop := context.WithCancel(context.Background())
 	var followers sync.WaitGroup
-	for _, follow := range []func(context.Context){l.checkpoints, l.watchStorage} {
+	for _, follow := range []func(context.Context){l.checkpoints, l.watchStorage, l.watchRuns} {
 		followers.Go(func() { follow(background) })
 	}
 	for range renderers {
@@ -263,6 +280,8 @@ func (l *Ledger) gather(ctx context.Context) []*job {
 		select {
 		case j := <-l.controls:
 			jobs = append(jobs, j)
+		case j := <-l.reports:
+			jobs = append(jobs, j)
 		case j := <-l.proposals:
 			jobs = append(jobs, j)
 		case j := <-l.questions:
@@ -293,6 +312,11 @@ func (l *Ledger) next() *job {
 		return j
 	default:
 	}
+	select {
+	case j := <-l.reports:
+		return j
+	default:
+	}
 	select { // between these two by chance, so that neither waits for the other
 	case j := <-l.proposals:
 		return j
@@ -305,6 +329,9 @@ func (l *Ledger) next() *job {
 
 // size is what a job brings into a batch, about.
 func (j *job) size() int {
+	if j.report != nil {
+		return len(j.report.Result)
+	}
 	if j.proposal == nil || j.proposal.Request == nil {
 		return 0
 	}
@@ -344,6 +371,7 @@ func (l *Ledger) judgeAll(b *batch) (*sealing, error) {
 		}
 	}
 	b.sealed = w.sealed
+	w.handOver(b)
 	return w, nil
 }
 
@@ -354,6 +382,10 @@ func (l *Ledger) judgeOne(w *sealing, j *job) error {
 		return nil
 	case j.note != nil:
 		return w.add(&events.Event{Time: l.now(), Agent: events.System, Body: j.note}, nil)
+	case j.report != nil:
+		return l.judgeReport(w, j)
+	case j.tick:
+		return l.tick(w)
 	}
 	p := j.proposal
 	now := l.now()
@@ -362,7 +394,11 @@ func (l *Ledger) judgeOne(w *sealing, j *job) error {
 	}
 	j.outcome = Decide(l.state, p)
 	if j.outcome.Retry != 0 {
+		l.showRun(j)
 		return nil
+	}
+	if deny := j.outcome.Deny; deny != nil && j.outcome.Decision.Allowed {
+		j.inFlight = inFlight(l.state, deny)
 	}
 	if b, accepted := j.clockAccepted(); accepted {
 		l.clock.accept(b.Wall)
@@ -371,7 +407,29 @@ func (l *Ledger) judgeOne(w *sealing, j *job) error {
 		return err
 	}
 	j.sealed = w.decision
+	if run := l.state.Run(j.outcome.Decision.RunID); run != nil && j.outcome.Decision.Allowed {
+		if err := l.advance(w, run); err != nil {
+			return err
+		}
+		l.showRun(j)
+	}
 	return nil
+}
+
+// showRun keeps for a submit's answer how its run stands.
+func (l *Ledger) showRun(j *job) {
+	p := j.proposal
+	if _, ok := p.Request.Body.(*wire.SOPSubmit); !ok {
+		return
+	}
+	decision := j.outcome.Retry
+	if decision == 0 {
+		decision = j.sealed.event.Seq
+	}
+	if run := l.state.RunAt(decision); run != nil {
+		v := l.view(run)
+		j.run = &v
+	}
 }
 
 func (j *job) clockAccepted() (*events.ClockAccepted, bool) {
@@ -389,8 +447,15 @@ func (l *Ledger) fillIn(p *Proposal) error {
 	if p.Request == nil {
 		return nil
 	}
-	if _, ok := p.Request.Body.(*wire.ClockAccept); ok {
+	switch b := p.Request.Body.(type) {
+	case *wire.ClockAccept:
 		p.Wall = l.clock.wall()
+	case *wire.SOPSubmit:
+		id, err := l.newRunID()
+		if err != nil {
+			return err
+		}
+		p.RunID, p.Observed = id, l.missing(actionsOf(b.SOP))
 	}
 	op, used := l.state.Operation(p.Subject, p.Request.OperationID)
 	if !used {
@@ -444,7 +509,7 @@ func (l *Ledger) Err() error {
 
 // refuseRest answers what was queued too late.
 func (l *Ledger) refuseRest() {
-	for _, queue := range []chan *job{l.controls, l.proposals, l.questions} {
+	for _, queue := range []chan *job{l.controls, l.reports, l.proposals, l.questions} {
 		for len(queue) > 0 {
 			select {
 			case j := <-queue:

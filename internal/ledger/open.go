@@ -125,15 +125,18 @@ func (l *Ledger) startFrom(signed []byte, verifier note.Verifier) error {
 func load(o Options, log Log, sealKey []byte) (*Ledger, error) {
 	l := &Ledger{
 		reads: log, log: o.Log, options: o, origin: log.Origin(),
-		recent:    map[uint64][]byte{},
-		proposals: make(chan *job, o.QueueMax),
-		controls:  make(chan *job, controlQueueMax),
-		questions: make(chan *job, questionsMax),
-		pipeline:  make(chan *batch, inFlightMax),
-		renders:   make(chan *job, renderQueueMax),
-		poke:      make(chan struct{}, 1),
-		closing:   make(chan struct{}),
-		stopped:   make(chan struct{}),
+		recent:     map[uint64][]byte{},
+		procedures: map[string]*procedure{},
+		reports:    make(chan *job, reportQueueMax),
+		waiters:    waiters{byRun: map[string][]*waiting{}, last: map[string]runView{}, expired: make(chan *waiting)},
+		proposals:  make(chan *job, o.QueueMax),
+		controls:   make(chan *job, controlQueueMax),
+		questions:  make(chan *job, questionsMax),
+		pipeline:   make(chan *batch, inFlightMax),
+		renders:    make(chan *job, renderQueueMax),
+		poke:       make(chan struct{}, 1),
+		closing:    make(chan struct{}),
+		stopped:    make(chan struct{}),
 	}
 	var err error
 	if l.sealer, err = newSealer(l.origin, sealKey, log.DataKey); err != nil {
@@ -153,6 +156,8 @@ func load(o Options, log Log, sealKey []byte) (*Ledger, error) {
 		return nil, err
 	}
 	l.name = l.state.Ledger
+	l.controlState()
+	l.openRuns.Store(int64(l.state.OpenCount()))
 	l.registry = newRegistry(l.state)
 	l.clock = newClock(o.Clock, l.state.Time)
 	return l, nil
@@ -242,11 +247,15 @@ func (l *Ledger) openPayload(seq uint64) ([]byte, error) {
 	return b, err
 }
 
-// opening is the batch that every opening appends: ledger.opened.
+// opening is the batch that every opening appends: ledger.opened, and the doubt
+// about every effect that was in flight.
 func (l *Ledger) opening() (*sealing, error) {
 	w := newSealing(l, 1)
 	opened := &events.LedgerOpened{Rules: Rules, Build: l.options.Build}
-	return w, w.add(&events.Event{Time: l.now(), Agent: events.System, Body: opened}, nil)
+	if err := w.add(&events.Event{Time: l.now(), Agent: events.System, Body: opened}, nil); err != nil {
+		return nil, err
+	}
+	return w, l.doubtAll(w)
 }
 
 // begin appends ledger.opened and signs what is there.

@@ -20,7 +20,7 @@ type presence struct {
 }
 
 type heard struct {
-	at      time.Time
+	at      time.Duration // of the ledger's monotonic clock
 	actions []string
 }
 
@@ -47,7 +47,7 @@ func (l *Ledger) Hello(id string, actions []string) reason.Code {
 	if p.heard == nil {
 		p.heard = map[string]heard{}
 	}
-	p.heard[id] = heard{time.Now(), slices.Clone(actions)}
+	p.heard[id] = heard{l.clock.Elapsed(), slices.Clone(actions)}
 	return ""
 }
 
@@ -58,7 +58,7 @@ func (l *Ledger) missing(actions []string) []string {
 	defer p.mu.Unlock()
 	present := map[string]bool{}
 	for id, h := range p.heard {
-		if time.Since(h.at) > PresentFor || l.registered(id).Revoked {
+		if l.clock.Elapsed()-h.at > PresentFor || l.registered(id).Revoked {
 			delete(p.heard, id)
 			continue
 		}

@@ -20,6 +20,9 @@ type sealing struct {
 	batch    store.Batch
 	sealed   []sealedEvent
 	decision sealedEvent // the last outcome's decision
+	execs    []wire.Exec // effects that have started
+	touched  []string    // runs that changed
+	denies   bool        // the emergency denies have changed
 	arena    []byte
 }
 
@@ -68,9 +71,12 @@ func (w *sealing) outcome(p *Proposal, o *Outcome, now events.Time) error {
 	}
 	w.decision = w.sealed[len(w.sealed)-1]
 	for _, effect := range o.Effects {
-		if err := w.effect(p, effect, now); err != nil {
+		if err := w.effect(p.Subject, w.decision.event.Seq, effect, now); err != nil {
 			return err
 		}
+	}
+	if o.procedure != nil && o.Decision.Allowed {
+		w.l.procedures[o.Decision.RunID] = &procedure{steps: o.procedure, salt: salt, memory: make([]memoryResult, len(o.procedure))}
 	}
 	return nil
 }
@@ -87,6 +93,12 @@ func (o *Outcome) Digest(salt [events.SaltLen]byte) {
 	}
 }
 
+// DigestStep puts the digest of a step's arguments into the decision on it at
+// its moment: the n-th of its procedure, counted from 1, whose request has salt.
+func (o *Outcome) DigestStep(salt [events.SaltLen]byte, n uint64) {
+	o.Decision.ArgumentsDigest = events.ArgumentsDigest(stepSalt(salt, n), o.args)
+}
+
 // stepSalt is the salt of the n-th step's arguments, counted from 1:
 // SHA-256("ledgerd/step/v1\n" ‖ salt ‖ u64be n).
 func stepSalt(salt [events.SaltLen]byte, n uint64) [events.SaltLen]byte {
@@ -100,8 +112,8 @@ func (o *Outcome) KeepsRequest(p *Proposal) bool {
 	return p.Request != nil && o.Decision.Reason != string(reason.MalformedRequest)
 }
 
-func (w *sealing) effect(p *Proposal, effect Effect, now events.Time) error {
-	e := events.Event{Time: now, Agent: p.Subject, Cause: w.decision.event.Seq, Body: effect.Body}
+func (w *sealing) effect(agent string, cause uint64, effect Effect, now events.Time) error {
+	e := events.Event{Time: now, Agent: agent, Cause: cause, Body: effect.Body}
 	if effect.Open == nil && effect.Seal == nil {
 		return w.add(&e, nil)
 	}
@@ -112,7 +124,11 @@ func (w *sealing) effect(p *Proposal, effect Effect, now events.Time) error {
 	if effect.Open != nil {
 		return w.add(&e, &payload{salt: salt, bytes: effect.Open, open: true})
 	}
-	return w.add(&e, newSealed(effect.Body.(*events.MemoryWritten).Owner, salt, effect.Seal))
+	owner := agent
+	if written, ok := effect.Body.(*events.MemoryWritten); ok {
+		owner = written.Owner
+	}
+	return w.add(&e, newSealed(owner, salt, effect.Seal))
 }
 
 // payload is what lies beside an event.
@@ -168,6 +184,7 @@ func (w *sealing) add(e *events.Event, p *payload) error {
 	w.batch.Events = append(w.batch.Events, b)
 	w.batch.Leaves = append(w.batch.Leaves, s.Leaf)
 	w.sealed = append(w.sealed, sealedEvent{*e, s.Leaf})
+	w.note(e.Body)
 	return nil
 }
 
@@ -199,6 +216,14 @@ func (w *sealing) id(e *events.Event) error {
 	e.ID[6] = 0x70 | e.ID[6]&0x0f
 	e.ID[8] = 0x80 | e.ID[8]&0x3f
 	return nil
+}
+
+// newRunID makes a run's id: a version 7 UUID, and so unlike that of any other
+// run of any ledger.
+func (l *Ledger) newRunID() (string, error) {
+	e := events.Event{Time: l.now()}
+	err := (&sealing{l: l}).id(&e)
+	return events.UUIDString(e.ID), err
 }
 
 func (w *sealing) blind() (string, error) {

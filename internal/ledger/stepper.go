@@ -5,7 +5,9 @@ import (
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/projection"
+	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/store"
+	"github.com/ledgerd/ledgerd/internal/wire"
 )
 
 // Log is what the writer reads of a log: what is durable, and nothing above.
@@ -80,12 +82,41 @@ func (s *Stepper) Judge(proposals ...*Proposal) (*Step, error) {
 	return step, nil
 }
 
+// Report takes what a handler says of an effect; Answers[0] of Settle is the
+// acknowledgement or refusal.
+func (s *Stepper) Report(handler string, r *wire.Report) (*Step, error) {
+	return s.one(&job{report: r, handler: handler})
+}
+
+// Tick looks after open runs, as a running Ledger does every tenth of a second.
+func (s *Stepper) Tick() (*Step, error) { return s.one(&job{tick: true}) }
+
+func (s *Stepper) one(j *job) (*Step, error) {
+	step := &Step{jobs: batch{jobs: []*job{j}}}
+	w, err := s.l.judgeAll(&step.jobs)
+	if err != nil {
+		return nil, err
+	}
+	step.Batch = w.batch
+	return step, nil
+}
+
+// Hello notes that a handler is there: see Ledger.Hello.
+func (s *Stepper) Hello(id string, actions []string) reason.Code { return s.l.Hello(id, actions) }
+
+// Execs lists the effects that a step has started, for when it is durable.
+func (s *Step) Execs() []wire.Exec { return s.jobs.execs }
+
 // Settle takes a step, in order, whose batch has become durable, and returns the
 // answers to its proposals.
 func (s *Stepper) Settle(step *Step) ([]Answer, error) {
 	s.l.register(&step.jobs)
 	answers := make([]Answer, len(step.jobs.jobs))
 	for i, j := range step.jobs.jobs {
+		if j.proposal == nil {
+			answers[i] = Answer{Reason: j.told}
+			continue
+		}
 		r, err := s.l.reply(j)
 		if err != nil {
 			return nil, err

@@ -82,6 +82,9 @@ func (r *Run) InFlight() *RunStep {
 // Run returns a run, open or not, or nil. It must not be changed.
 func (s *State) Run(id string) *Run { return s.runs[id] }
 
+// RunAt returns the run that the decision at seq admitted, or nil.
+func (s *State) RunAt(seq uint64) *Run { return s.runAt[seq] }
+
 // OpenRuns lists the open runs in the order of their admission.
 func (s *State) OpenRuns() []*Run {
 	list := make([]*Run, 0, len(s.open))
@@ -115,14 +118,14 @@ func EffectID(runID, stepID string) string { return runID + "/" + stepID }
 
 func (s *State) admit(e *events.Event, b *events.RunAdmitted) error {
 	a := s.agents[e.Agent]
-	if a == nil || s.runs[b.RunID] != nil || len(b.Steps) == 0 || len(b.Steps) != len(b.Actions) || len(b.Steps) > events.SOPStepsMax {
+	if a == nil || s.runs[b.RunID] != nil || s.runAt[e.Cause] != nil || len(b.Steps) == 0 || len(b.Steps) != len(b.Actions) || len(b.Steps) > events.SOPStepsMax {
 		return fmt.Errorf("%w: no run to admit", ErrInconsistent)
 	}
 	r := &Run{ID: b.RunID, Agent: e.Agent, SOPID: b.SOPID, SOPVersion: b.SOPVersion, Decision: e.Cause, Admitted: e.Time, State: Admitted}
 	for i := range b.Steps {
 		r.Steps = append(r.Steps, RunStep{ID: b.Steps[i], Action: b.Actions[i], State: StepWaiting})
 	}
-	s.runs[r.ID], s.open[r.ID] = r, r
+	s.runs[r.ID], s.open[r.ID], s.runAt[r.Decision] = r, r, r
 	a.Runs++
 	return nil
 }

@@ -350,7 +350,7 @@ func (r *snapshotReader) run(s *State) {
 		r.fail("run without its agent or step")
 		return
 	}
-	s.runs[run.ID] = run
+	s.runs[run.ID], s.runAt[run.Decision] = run, run
 	if run.Open() {
 		s.open[run.ID] = run
 		agent.Runs++

@@ -87,6 +87,7 @@ type State struct {
 	operations map[operationName]Operation
 	runs       map[string]*Run
 	open       map[string]*Run // of runs, the open ones
+	runAt      map[uint64]*Run // by the decision that admitted it
 	denies     []Deny          // in force, by epoch; never changed in place
 	admins     int             // not revoked
 }
@@ -102,6 +103,7 @@ func New() *State {
 		operations: map[operationName]Operation{},
 		runs:       map[string]*Run{},
 		open:       map[string]*Run{},
+		runAt:      map[uint64]*Run{},
 	}
 }
 

@@ -120,7 +120,10 @@ type evidence struct {
 // request rebuilds the proposal from the decision and the request kept beside
 // it.
 func (r *run) request(e *events.Event, d *events.Decision) (evidence, error) {
-	c := evidence{proposal: ledger.Proposal{Lane: r.lane(d), Subject: d.Subject, Operation: d.Operation}}
+	c := evidence{proposal: ledger.Proposal{Lane: r.lane(d), Subject: d.Subject, Operation: d.Operation, Observed: d.Observed}}
+	if d.Operation == "sop.submit" {
+		c.proposal.RunID = d.RunID
+	}
 	if d.Operation != events.Unsupported && wire.Known(c.proposal.Lane, d.Operation) != d.Operation {
 		r.find(e.Seq, "an operation of this release", quote(d.Operation))
 	}
@@ -243,6 +246,8 @@ func rebuild(p *ledger.Proposal, d *events.Decision) *wire.Request {
 		add("key", text(name[dot+1:]))
 		add("namespace", text(name[:dot]))
 		add("owner_agent_id", text(owner))
+	case d.Operation == "run.cancel":
+		add("run_id", text(d.Resource))
 	case d.Operation == "agent.revoke":
 		add("agent_id", text(d.Resource))
 	case d.Operation == "principal.revoke":

@@ -128,6 +128,7 @@ type run struct {
 	decision events.Event
 	due      []ledger.Effect // what must still follow from decision
 	unjudged bool            // decision could not be judged: what follows is taken as it is
+	opening  bool            // nothing but doubt has come since ledger.opened
 
 	snapshotBytes []byte
 	scratch       []byte // for the bytes of an expected event
@@ -165,6 +166,7 @@ func (r *run) all() error {
 	if err := r.stepsAlone("the end of the log"); err != nil {
 		return err
 	}
+	r.opened(r.src.Size)
 	r.ended(r.src.Size, "the end of the log")
 	if r.Events != r.src.Size {
 		return fmt.Errorf("%d of %d events could be read", r.Events, r.src.Size)
@@ -183,7 +185,15 @@ func (r *run) event(seq uint64, b []byte) error {
 	r.chain(seq, &e)
 	r.prev = events.LeafHash(b)
 	found := logged{e, b}
+	if _, doubt := e.Body.(*events.RunDoubted); !doubt {
+		r.opened(seq)
+	}
 	switch d, ok := e.Body.(*events.Decision); {
+	case ok && d.Operation == ledger.StepOperation:
+		if err := r.stepsAlone("another decision"); err != nil {
+			return err
+		}
+		return r.stepAtMoment(found, d)
 	case ok && ledger.IsStep(d):
 		if len(r.steps) == 0 {
 			r.ended(seq, "another decision")
@@ -259,6 +269,8 @@ func (r *run) other(found logged) error {
 		return r.unjudgedEffect(found)
 	case len(r.due) > 0 && !nobodyAsked(found.Body):
 		return r.effect(found)
+	case ofRun(found.Body):
+		return r.runEvent(found)
 	}
 	r.ended(found.Seq, string(found.Body.Type()))
 	if !nobodyAsked(found.Body) || found.Cause != 0 || found.Agent != events.System || !found.Payload.IsZero() {
@@ -293,6 +305,7 @@ func (r *run) unasked(found logged) {
 			r.find(found.Seq, fmt.Sprintf("a ledger of format %s with the admin %s, at event 1", events.Format, ledger.AdminID), describe(&found.Event))
 		}
 	case *events.LedgerOpened:
+		r.opening = true
 		if b.Rules < max(1, r.s.Rules) {
 			r.find(found.Seq, fmt.Sprintf("rules %d or later", max(1, r.s.Rules)), fmt.Sprintf("rules %d", b.Rules))
 		}
