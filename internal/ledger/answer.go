@@ -130,23 +130,14 @@ func (l *Ledger) answer(j *job) {
 		j.finish(notKnown)
 		return
 	}
-	if submit, ok := submitted(j); ok {
-		if submit.Wait > 0 && !atRest(&j.run.run) {
-			l.hold(j, r, time.Duration(submit.Wait)*time.Millisecond)
+	if j.run != nil { // a submit whose run was admitted
+		if wait := j.proposal.Request.Wait; wait > 0 && !atRest(&j.run.run) {
+			l.hold(j, r, time.Duration(wait)*time.Millisecond)
 			return
 		}
 		r.Run = l.results(j.run, j.outcome.Retry == 0, "")
 	}
 	j.finish(answerOf(r))
-}
-
-// submitted reports whether j is a submit whose run was admitted.
-func submitted(j *job) (*wire.SOPSubmit, bool) {
-	if j.run == nil {
-		return nil, false
-	}
-	r, ok := j.proposal.Request.Body.(*wire.SOPSubmit)
-	return r, ok
 }
 
 func answerOf(r *wire.Reply) Answer {

@@ -31,7 +31,8 @@ var (
 		reason.EmptyStepID, reason.DuplicateStepID, reason.UnknownAction, reason.ActionNotInEffectiveCapabilities,
 		reason.CrossOwnerMemoryWrite, reason.ReferenceOutOfScope, reason.ArgumentSchema, reason.RequestTooLarge, reason.MandatoryTypeMismatch,
 	}}
-	placeGuard = guard{"place in the tree", []reason.Code{
+	handlersGuard = guard{"handlers", []reason.Code{reason.MissingHandlers}}
+	placeGuard    = guard{"place in the tree", []reason.Code{
 		reason.NameNotAllowed, reason.HierarchyCycle, reason.DuplicateAgent, reason.UnknownParent,
 		reason.TooManyChildren, reason.HierarchyTooDeep, reason.KeyInUse,
 	}}
@@ -52,8 +53,12 @@ var own = map[string][]guard{
 		{"effective capabilities", []reason.Code{reason.ActionNotInEffectiveCapabilities}},
 		sizeGuard,
 	},
-	"sop.validate":   {procedureGuard, stepsGuard},
-	"sop.submit":     {procedureGuard, stepsGuard, {"open runs", []reason.Code{reason.QuotaExceeded}}, {"handlers", []reason.Code{reason.MissingHandlers}}},
+	"sop.validate": {procedureGuard, stepsGuard},
+	"sop.submit":   {procedureGuard, stepsGuard, {"open runs", []reason.Code{reason.QuotaExceeded}}, handlersGuard},
+	StepOperation: {{"the run's time", []reason.Code{reason.EffectTimeout}}, stepsGuard, handlersGuard, {"the record", []reason.Code{
+		reason.RecordNotFound, reason.NotVisibleFrom, reason.GrantRequired, reason.RecordUnavailable,
+		reason.ActorIsNotOwner, reason.ExpectedRevisionRequired, reason.RevisionConflict,
+	}}},
 	"run.cancel":     {{"an open run of the sender's", []reason.Code{reason.NotFound, reason.RunCancelled, reason.InDoubt}}},
 	"agent.register": {sizeGuard, placeGuard, {"capability, and what it passes on", []reason.Code{reason.CapabilityNotInherited, reason.UnknownAction}}},
 }

@@ -48,17 +48,20 @@ func (l *Ledger) Health() []string {
 }
 
 // Recorded is the reply to the decision at seq as its asker got it, without
-// value; full adds what the asker was not told.
-func (l *Ledger) Recorded(seq uint64, full bool) ([]byte, *events.Decision, error) {
+// value or result; full adds what the asker was not told. run is the run that it
+// admitted, as it stands, nil for none.
+func (l *Ledger) Recorded(seq uint64, full bool, run *projection.Run) ([]byte, error) {
 	if seq == 0 || seq > l.Durable() {
-		return nil, nil, store.ErrNotFound
+		return nil, store.ErrNotFound
 	}
 	r, err := l.recorded(seq)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	r.Full = full
-	return r.Encode(), r.Decision, nil
+	if r.Full = full; run != nil {
+		r.Run = l.results(&runView{run: *run}, false, "")
+	}
+	return r.Encode(), nil
 }
 
 // Proof is an event's inclusion proof under the last signed checkpoint.

@@ -106,11 +106,11 @@ func (w asker) mayAsk(what string) reason.Code {
 	case RoleAdmin, RoleObserver, RoleAuditor:
 		return ""
 	case RoleAgent:
-		if slices.Contains([]string{"capabilities", "explain", "decision", "proof", "checkpoint"}, what) {
+		if slices.Contains([]string{"capabilities", "explain", "run", "decision", "proof", "checkpoint"}, what) {
 			return ""
 		}
 	case RoleApprover:
-		if what == "decision" || what == "checkpoint" {
+		if what == "run" || what == "decision" || what == "checkpoint" {
 			return ""
 		}
 	case RoleHandler, RoleRegistrar:
@@ -147,6 +147,8 @@ func (a *api) answer(s *projection.State, w asker, what string, q *wire.QueryReq
 		return a.explain(s, w, q)
 	case "decision":
 		return a.decision(s, w, q)
+	case "run":
+		return a.run(s, w, q)
 	case "agents":
 		return agents(s, w, q)
 	case "principals":
@@ -299,13 +301,25 @@ func (a *api) decision(s *projection.State, w asker, q *wire.QueryRequest) func(
 		}
 		seq = op.Seq
 	}
+	run := ledger.RunCopy(s.RunAt(seq))
 	return a.recorded(s, w, seq, func(seq uint64, _ *events.Decision, full bool) []byte {
-		reply, _, err := a.ledger.Recorded(seq, full)
+		reply, err := a.ledger.Recorded(seq, full, run)
 		if err != nil {
 			return wire.Error(reason.NotFound)
 		}
 		return reply
 	})
+}
+
+// run shows how a run stands: to its own agent with the results of its effects,
+// to others who may see the agent without.
+func (a *api) run(s *projection.State, w asker, q *wire.QueryRequest) func() []byte {
+	run := ledger.RunCopy(s.Run(q.RunID))
+	if run == nil || run.Agent != w.id && !w.sees(s, run.Agent) {
+		return refusal(reason.NotFound)
+	}
+	seq := s.Seq
+	return func() []byte { return a.ledger.RunAnswer(run, run.Agent == w.id, q.StepID, seq) }
 }
 
 // recorded shows a decision in the log to w, if its subject's doings are open

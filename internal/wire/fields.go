@@ -11,6 +11,7 @@ type fields struct {
 	bad      string // the first that is missing or not of its form
 	tooLarge bool
 	later    bool
+	wait     int64
 }
 
 func (f *fields) check(ok bool) {

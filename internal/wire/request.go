@@ -13,6 +13,7 @@ type Request struct {
 	Canonical   []byte // canonical JSON of the request less operation_id, trace_id and wait_ms: the payload
 	TooLarge    bool   // a value or the arguments are over their limit
 	Later       bool   // a field was given that a later release obeys
+	Wait        int64  // of sop.submit: milliseconds to wait for the run's end before the answer
 	Body        any    // one of the structs below
 }
 
@@ -50,10 +51,7 @@ type ActionAuthorize struct {
 type SOPValidate struct{ SOP events.Value }
 
 // SOPSubmit asks for a procedure to be run.
-type SOPSubmit struct {
-	SOP  events.Value
-	Wait int64 // milliseconds to wait for the run's end before the answer
-}
+type SOPSubmit struct{ SOP events.Value }
 
 // RunCancel asks for the end of a run of the sender's.
 type RunCancel struct{ RunID string }
@@ -196,7 +194,7 @@ func Read(lane Lane, operation string, b []byte) (*Request, reason.Code, string)
 	if fault := f.fault(); fault != "" {
 		return nil, reason.MalformedRequest, fault
 	}
-	r.TooLarge, r.Later = f.tooLarge, f.later
+	r.TooLarge, r.Later, r.Wait = f.tooLarge, f.later, f.wait
 	r.Canonical = canonicalWithout(v, "operation_id", "trace_id", "wait_ms")
 	return r, "", ""
 }
@@ -249,9 +247,7 @@ func decodeAuthorize(f *fields) any {
 
 const waitMax = 60_000 // milliseconds
 
-func decodeSOP(f *fields) any { // a judgement alone has no end to wait for
-	return &SOPValidate{SOP: decodeSubmit(f).(*SOPSubmit).SOP}
-}
+func decodeSOP(f *fields) any { return &SOPValidate{SOP: decodeSubmit(f).(*SOPSubmit).SOP} }
 
 func decodeSubmit(f *fields) any {
 	sop, ok := f.take("sop")
@@ -261,7 +257,7 @@ func decodeSubmit(f *fields) any {
 		v, _ := f.take("wait_ms")
 		ms, integer := v.Int()
 		f.check(integer && 0 <= ms && ms <= waitMax)
-		r.Wait = ms
+		f.wait = ms
 	}
 	return r
 }

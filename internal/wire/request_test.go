@@ -59,6 +59,11 @@ func examples(t testing.TB) []example {
 			&MemoryLoad{"bob", "n", "k", value(t, `"v"`), "private"}, []string{"visibility"}, []string{"value"}},
 		{Control, "environment.set", `{"capabilities":["x.one"]}`, &EnvironmentSet{[]string{"x.one"}}, nil, nil},
 		{Control, "clock.accept", `{}`, &ClockAccept{}, nil, nil},
+		{Propose, "sop.submit", `{"sop":{"sop_id":"s"},"wait_ms":250}`, &SOPSubmit{value(t, `{"sop_id":"s"}`)}, []string{"wait_ms"}, []string{"sop"}},
+		{Propose, "run.cancel", `{"run_id":"r-1"}`, &RunCancel{"r-1"}, nil, nil},
+		{Control, "run.resolve", `{"run_id":"r-1","step_id":"a","outcome":"not_done"}`, &RunResolve{"r-1", "a", "not_done"}, nil, nil},
+		{Control, "emergency.deny", `{"agent_id":"bob","capabilities":["x.one"],"reason":"why","dry_run":true}`, &EmergencyDeny{"bob", []string{"x.one"}, false, true}, []string{"dry_run"}, nil},
+		{Control, "emergency.lift", `{"epoch":7}`, &EmergencyLift{7}, nil, nil},
 	}
 }
 
@@ -314,7 +319,7 @@ func TestKnownOperations(t *testing.T) {
 		known     bool
 	}{
 		{Propose, "memory.write", true}, {Control, "memory.write", false}, {Control, "apply", true}, {Propose, "apply", false},
-		{Propose, "sop.submit", false}, {Propose, "grant.give", false}, {Control, "emergency.deny", false},
+		{Propose, "sop.submit", true}, {Propose, "grant.give", false}, {Control, "emergency.deny", true}, {Control, "hold.place", false},
 		{Query, "memory.read", false}, {"", "memory.read", false}, {Propose, "", false}, {Propose, "Memory.Write", false},
 	} {
 		want := events.Unsupported
