@@ -183,8 +183,10 @@ func (c *Client) closedCause() error {
 	if last := c.nc.LastError(); isAuth(last) {
 		return fmt.Errorf("%w (%w)", ErrUnauthorized, last)
 	}
-	return fmt.Errorf("%w: the connection is closed", ErrUnavailable)
+	return fmt.Errorf("%w: %w", ErrUnavailable, errClosed)
 }
+
+var errClosed = errors.New("the connection is closed")
 
 func cause(ctx context.Context, last error, code reason.Code) error {
 	switch {
