@@ -24,6 +24,10 @@ type Agent struct {
 	Declared  policy.Set
 	PublicKey string
 	Revoked   bool
+
+	lineage   []string   // nil until asked for
+	effective policy.Set // what it was when State.rights was rights
+	rights    uint64
 }
 
 // Principal is anyone registered who is no agent.
@@ -84,6 +88,8 @@ type State struct {
 	records    map[recordName]*Record
 	operations map[operationName]Operation
 	admins     int // not revoked
+
+	rights uint64 // from 1; rises with every event that may change an effective set
 }
 
 // New returns the state before event 1.
@@ -95,6 +101,7 @@ func New() *State {
 		versions:   map[string]events.Hash{},
 		records:    map[recordName]*Record{},
 		operations: map[operationName]Operation{},
+		rights:     1,
 	}
 }
 
@@ -117,6 +124,9 @@ func (s *State) Apply(e *events.Event, open []byte) error {
 	}
 	if err := s.fold(e, open); err != nil {
 		return fmt.Errorf("seq %d %s: %w", e.Seq, e.Body.Type(), err)
+	}
+	if !keepsRights(e.Body) {
+		s.rights++
 	}
 	s.Seq, s.Time = e.Seq, e.Time
 	return nil
