@@ -200,8 +200,8 @@ var faults = []fault{
 	},
 	{
 		name: "value in an event", pkg: "internal/ledger", test: "TestR3_ASealedValueIsNowhereInPlain",
-		patches: []patch{{"internal/ledger/decide.go", `		j.d.Resource = resource(p.Request.Body)
-`, `		j.d.Resource = resource(p.Request.Body)
+		patches: []patch{{"internal/ledger/decide.go", `		j.d.Resource = p.Request.Resource
+`, `		j.d.Resource = p.Request.Resource
 		if w, ok := p.Request.Body.(*wire.MemoryWrite); ok {
 			j.d.TraceID = string(w.Value.AppendCanonical(nil))
 		}
