@@ -22,12 +22,12 @@ func NewOperationID() string { return uuid.Must(uuid.NewV7()).String() }
 // Propose sends a proposal. request is anything that marshals to one JSON
 // object; where it has no operation_id, a fresh one is added.
 func (c *Client) Propose(ctx context.Context, operation string, request any) (*Reply, error) {
-	return c.decide(ctx, wire.Propose, operation, request)
+	return c.decide(ctx, wire.Propose, operation, request, 0)
 }
 
 // Control sends a control request, as Propose does a proposal.
 func (c *Client) Control(ctx context.Context, verb string, request any) (*Reply, error) {
-	return c.decide(ctx, wire.Control, verb, request)
+	return c.decide(ctx, wire.Control, verb, request, 0)
 }
 
 // Query asks a question that leaves no event, and returns the answer's bytes.
@@ -65,12 +65,13 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("query %s: %s (%s)", r.Query, r.Reason.Text(), r.Reason)
 }
 
-func (c *Client) decide(ctx context.Context, lane wire.Lane, operation string, request any) (*Reply, error) {
+// decide sends a request whose answer the ledger may hold back for wait.
+func (c *Client) decide(ctx context.Context, lane wire.Lane, operation string, request any, wait time.Duration) (*Reply, error) {
 	body, id, err := withOperationID(request)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", operation, err)
 	}
-	t := &try{client: c, subject: wire.Subject{Ledger: c.ledger, Lane: lane, ID: c.id, Name: operation}.String(), body: body}
+	t := &try{client: c, subject: wire.Subject{Ledger: c.ledger, Lane: lane, ID: c.id, Name: operation}.String(), body: body, wait: wait}
 	raw, _, err := t.run(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%s, operation id %s: %w", operation, id, err)
@@ -113,8 +114,9 @@ type try struct {
 	client  *Client
 	subject string
 	body    []byte
-	unknown bool  // some attempt may have been judged without our hearing of it
-	last    error // why the last attempt brought no reply
+	wait    time.Duration // how long the ledger may hold the answer back
+	unknown bool          // some attempt may have been judged without our hearing of it
+	last    error         // why the last attempt brought no reply
 }
 
 // run returns the first reply that is not to be retried, and the reason code
@@ -149,7 +151,7 @@ func (t *try) run(ctx context.Context) (raw []byte, code reason.Code, err error)
 // once makes one attempt. Neither a reply nor an error means: try again.
 func (t *try) once(ctx context.Context) ([]byte, reason.Code, error) {
 	c := t.client
-	attempt, cancel := context.WithTimeout(ctx, c.timeout)
+	attempt, cancel := context.WithTimeout(ctx, c.timeout+t.wait)
 	defer cancel()
 	guarded, release := c.guard(attempt, t.subject+`"`)
 	defer release()
@@ -183,8 +185,10 @@ func (c *Client) closedCause() error {
 	if last := c.nc.LastError(); isAuth(last) {
 		return fmt.Errorf("%w (%w)", ErrUnauthorized, last)
 	}
-	return fmt.Errorf("%w: the connection is closed", ErrUnavailable)
+	return fmt.Errorf("%w: %w", ErrUnavailable, errClosed)
 }
+
+var errClosed = errors.New("the connection is closed")
 
 func cause(ctx context.Context, last error, code reason.Code) error {
 	switch {

@@ -29,6 +29,9 @@ type Reply struct {
 	Record        *Record        `json:"record"`    // of an allowed read, write or delete
 	Decisions     []StepDecision `json:"decisions"` // of an SOP, in step order
 	Documents     []Document     `json:"documents"` // of an apply, in the order sent
+	Run           *Run           `json:"run"`       // of an admitted procedure
+	Epoch         uint64         `json:"epoch"`     // of an emergency deny or lift
+	InFlight      []InFlight     `json:"in_flight"` // of an emergency deny: what it comes too late for
 
 	Raw []byte `json:"-"` // the reply's bytes
 }

@@ -30,6 +30,15 @@ type Event struct {
 	Bytes []byte // the exact bytes
 }
 
+// ParseEvent reads the exact bytes of an event, as a page of Events holds them.
+func ParseEvent(b []byte) (Event, error) {
+	e, err := events.Parse(b)
+	if err != nil {
+		return Event{}, err
+	}
+	return Event{Event: e, Hash: events.LeafHash(b), Bytes: b}, nil
+}
+
 // Watch follows the stream of the ledger from the event with seq from (0 or 1:
 // from the first) and calls fn with each event, in order, from this goroutine.
 // A lost connection is taken up where it was lost. Watch returns when ctx ends,

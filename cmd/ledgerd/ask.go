@@ -21,20 +21,19 @@ import (
 )
 
 func (a *app) sopCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "sop", Short: "Have a procedure judged as a whole"}
-	cmd.AddCommand(
-		a.sopProposal("validate", "Judge every step of the procedure in FILE; run nothing"),
-		a.sopProposal("submit", "Judge a procedure and run it (a later release runs it; this one refuses)"),
-	)
+	cmd := &cobra.Command{Use: "sop", Short: "Have a procedure judged as a whole, and run"}
+	cmd.AddCommand(a.sopValidate(), a.sopSubmit())
 	return cmd
 }
 
-func (a *app) sopProposal(verb, short string) *cobra.Command {
+const sopExample = `  {"sop_id":"report","version":1,"steps":[{"step_id":"save","action":"artifact.save","arguments":{"path":"draft/a.md"}}]}`
+
+func (a *app) sopValidate() *cobra.Command {
 	return &cobra.Command{
-		Use:     verb + " FILE",
-		Short:   short,
-		Long:    short + ".\n\nFILE is JSON, - for standard input:\n" + `  {"sop_id":"report","version":1,"steps":[{"step_id":"save","action":"artifact.save","arguments":{"path":"draft/a.md"}}]}`,
-		Example: "  ledgerd sop " + verb + " report.json --as researcher --creds creds/researcher.nk",
+		Use:     "validate FILE",
+		Short:   "Judge every step of the procedure in FILE; run nothing",
+		Long:    "Judge every step of the procedure in FILE; run nothing.\n\nFILE is JSON, - for standard input:\n" + sopExample,
+		Example: "  ledgerd sop validate report.json --as researcher --creds creds/researcher.nk",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sop, err := a.readJSON(args[0])
@@ -42,7 +41,7 @@ func (a *app) sopProposal(verb, short string) *cobra.Command {
 				return err
 			}
 			return a.decided(cmd.Context(), func(ctx context.Context, c *client.Client) (*client.Reply, error) {
-				return c.Propose(ctx, "sop."+verb, client.SOPRequest{Meta: a.meta(), SOP: sop})
+				return c.ValidateSOP(ctx, client.SOPRequest{Meta: a.meta(), SOP: sop})
 			})
 		},
 	}

@@ -29,8 +29,8 @@ type app struct {
 
 // laterCommands come with later releases; naming them is no typing mistake.
 var laterCommands = []string{
-	"action", "approve", "backup", "deny", "diff", "doctor", "grant", "key", "mcp",
-	"payload", "policy", "proof", "resource", "restore", "run", "watch", "witness",
+	"action", "approve", "backup", "diff", "doctor", "grant", "key", "mcp",
+	"payload", "policy", "proof", "resource", "restore", "watch", "witness",
 }
 
 const exitCodes = `Exit codes:
@@ -77,7 +77,7 @@ decision into a log that anyone can verify. Begin with "ledgerd demo".
 	})
 	root.AddCommand(
 		a.demoCommand(), a.initCommand(), a.serveCommand(), a.applyCommand(),
-		a.agentCommand(), a.principalCommand(), a.memoryCommand(), a.sopCommand(),
+		a.agentCommand(), a.principalCommand(), a.memoryCommand(), a.sopCommand(), a.runCommand(), a.denyCommand(),
 		a.canICommand(), a.explainCommand(), a.tailCommand(), a.decisionsCommand(),
 		a.clockCommand(), a.benchCommand(), a.exportCommand(), a.errorsCommand(), a.versionCommand(),
 	)
@@ -107,7 +107,7 @@ func strict(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		strict(sub)
 	}
-	if cmd.HasSubCommands() {
+	if cmd.HasSubCommands() && cmd.RunE == nil {
 		cmd.SuggestionsMinimumDistance = 2
 		cmd.Args = cobra.ArbitraryArgs
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {

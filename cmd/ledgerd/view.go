@@ -95,6 +95,13 @@ func (a *app) replyTable(r *client.Reply) {
 	for _, d := range r.Decisions {
 		fmt.Fprintf(w, "step\t%s  %s  %s\n", clean(d.StepID), clean(d.Action), clean(string(d.ReasonCode)))
 	}
+	runRows(w, r.Run)
+	if r.Epoch > 0 {
+		fmt.Fprintf(w, "epoch\t%d\n", r.Epoch)
+	}
+	for _, e := range r.InFlight {
+		fmt.Fprintf(w, "in flight\t%s  %s  %s of %s\n", clean(e.OperationID), clean(e.Action), clean(e.StepID), clean(e.Agent))
+	}
 	for _, d := range r.Documents {
 		fmt.Fprintf(w, "%s\t%s %s%s\n", clean(d.Result), clean(d.Kind), clean(d.ID), clean(keptNote(d)))
 	}

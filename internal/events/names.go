@@ -23,7 +23,7 @@ func isID(s string) bool {
 // ValidNamespace reports whether s is 1–8 segments [a-z0-9][a-z0-9_-]* joined
 // by dots, at most 128 bytes.
 func ValidNamespace(s string) bool {
-	return len(s) <= NamespaceBytesMax && strings.Count(s, ".") < NamespaceSegments && dotted(s, true)
+	return len(s) <= NamespaceBytesMax && dotted(s, NamespaceSegments, true)
 }
 
 // ValidKey reports whether s is one namespace segment, at most 128 bytes.
@@ -34,7 +34,7 @@ func ValidKey(s string) bool {
 // ValidAction reports whether s is 1–6 segments [a-z0-9_-]+ joined by dots, at
 // most 64 bytes. Capabilities are actions.
 func ValidAction(s string) bool {
-	return len(s) <= ActionBytesMax && strings.Count(s, ".") < ActionSegments && dotted(s, false)
+	return len(s) <= ActionBytesMax && dotted(s, ActionSegments, false)
 }
 
 // ValidToken reports whether s is [A-Za-z0-9][A-Za-z0-9_.-]{0,63}: an SOP id,
@@ -75,27 +75,45 @@ func printable(s string, max int) bool {
 	return true
 }
 
-func dotted(s string, alphanumericFirst bool) bool {
-	for {
-		head, rest, more := strings.Cut(s, ".")
-		if !segment(head) || alphanumericFirst && (head[0] == '_' || head[0] == '-') {
+// dotted reports whether s is 1 to most segments joined by dots.
+func dotted(s string, most int, alphanumericFirst bool) bool {
+	segments, first := 0, true // first byte of a segment
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		switch {
+		case c == '.':
+			if first {
+				return false
+			}
+			first = true
+			continue
+		case !inSegment[c] || first && alphanumericFirst && (c == '_' || c == '-'):
 			return false
 		}
-		if !more {
-			return true
+		if first {
+			segments++
+			first = false
 		}
-		s = rest
 	}
+	return !first && segments <= most
 }
 
 func segment(s string) bool {
 	for i := 0; i < len(s); i++ {
-		if c := s[i]; !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '_' || c == '-') {
+		if !inSegment[s[i]] {
 			return false
 		}
 	}
 	return s != ""
 }
+
+// inSegment are the bytes [a-z0-9_-].
+var inSegment = func() (set [256]bool) {
+	for _, c := range []byte("abcdefghijklmnopqrstuvwxyz0123456789_-") {
+		set[c] = true
+	}
+	return set
+}()
 
 func alphanumeric(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'

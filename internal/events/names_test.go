@@ -1,6 +1,7 @@
 package events
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -99,4 +100,30 @@ func TestTagsPartTheHashes(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The grammars once more, as DESIGN writes them.
+var grammars = map[string]struct {
+	valid func(string) bool
+	form  *regexp.Regexp
+	max   int
+}{
+	"id":        {isID, regexp.MustCompile(`\A[a-z0-9][a-z0-9_-]*\z`), IDBytesMax},
+	"namespace": {ValidNamespace, regexp.MustCompile(`\A[a-z0-9][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*){0,7}\z`), NamespaceBytesMax},
+	"key":       {ValidKey, regexp.MustCompile(`\A[a-z0-9][a-z0-9_-]*\z`), KeyBytesMax},
+	"action":    {ValidAction, regexp.MustCompile(`\A[a-z0-9_-]+(\.[a-z0-9_-]+){0,5}\z`), ActionBytesMax},
+	"token":     {ValidToken, regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9_.-]*\z`), TokenBytesMax},
+}
+
+func FuzzNames(f *testing.F) {
+	for _, s := range []string{"", "a", ".", "a.b", "a..b", "-", "a.-b", "_", "a.b.c.d.e.f.g.h", "a.b.c.d.e.f.g.h.i", "A", "é", "a\n", "a.", ".a", "a\x00"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		for name, g := range grammars {
+			if want := len(s) <= g.max && g.form.MatchString(s); g.valid(s) != want {
+				t.Errorf("%s %q: %v", name, s, !want)
+			}
+		}
+	})
 }

@@ -45,6 +45,12 @@ type Outcome struct {
 	procedure []sop.Step // that was judged
 	args      []byte     // canonical arguments to digest into Decision
 	stepArgs  [][]byte   // the same for Steps
+
+	// Room for what nearly every outcome has, so that it is allocated with it.
+	decision events.Decision
+	reading  Reading
+	written  events.MemoryWritten
+	effects  [1]Effect
 }
 
 // Effect is an event that follows from the decision.
@@ -73,21 +79,31 @@ type Reading struct {
 // again, and a straight descent of guards: the first that fails gives the
 // reason. Nothing is allowed but by reaching the end of one.
 func Decide(s *projection.State, p *Proposal) *Outcome {
-	j := judge{s: s, p: p, out: &Outcome{}}
-	j.d = &events.Decision{
-		Subject: p.Subject, Lineage: []string{p.Subject}, Operation: p.Operation,
-		PolicyVersion: s.PolicyVersion(), PolicyDigest: s.PolicyDigest(),
-	}
+	o := &Outcome{}
+	o.Decide(s, p)
+	return o
+}
+
+// Decide is the function Decide in room that the caller has: whatever was in o
+// is gone.
+func (o *Outcome) Decide(s *projection.State, p *Proposal) {
+	*o = Outcome{decision: events.Decision{
+		Subject: p.Subject, Operation: p.Operation, PolicyVersion: s.PolicyVersion(), PolicyDigest: s.PolicyDigest(),
+	}}
+	j := judge{s: s, p: p, d: &o.decision, out: o}
 	if j.agent = s.Agent(p.Subject); j.agent != nil {
 		j.d.Lineage = j.agent.LineageIDs()
+	} else {
+		j.d.Lineage = []string{p.Subject}
 	}
 	if p.Request != nil {
 		j.d.OperationID, j.d.TraceID = p.Request.OperationID, p.Request.TraceID
-		j.d.Resource = resource(p.Request.Body)
+		j.d.Resource = p.Request.Resource
 	}
 	code := j.judge()
-	if j.out.Retry != 0 {
-		return &Outcome{Retry: j.out.Retry}
+	if o.Retry != 0 {
+		*o = Outcome{Retry: o.Retry}
+		return
 	}
 	j.d.Reason, j.d.Allowed = string(code), code.Allowed()
 	if !j.d.Allowed {
@@ -98,7 +114,6 @@ func Decide(s *projection.State, p *Proposal) *Outcome {
 	}
 	j.out.Hidden = reason.Told(code) != code
 	j.out.Decision = j.d
-	return j.out
 }
 
 type judge struct {
@@ -126,7 +141,7 @@ func (j *judge) judge() reason.Code {
 	if j.agent != nil && j.s.Denied(j.agent, capabilityOf(req)) {
 		return reason.EmergencyDeny
 	}
-	if op, used := j.s.Operation(j.p.Subject, req.OperationID); used && req.OperationID != "" && req.Operation != "memory.read" {
+	if op, used := j.recorded(req); used {
 		if op.Name != req.Operation || j.p.Prior == nil || !bytes.Equal(j.p.Prior, req.Canonical) {
 			return reason.OperationIDConflict
 		}
@@ -143,6 +158,15 @@ func (j *judge) judge() reason.Code {
 		return reason.NoPolicy
 	}
 	return j.proposal()
+}
+
+// recorded is what was decided under the request's operation id, where it has
+// one that counts: reads are judged anew each time.
+func (j *judge) recorded(req *wire.Request) (projection.Operation, bool) {
+	if req.OperationID == "" || req.Operation == "memory.read" {
+		return projection.Operation{}, false
+	}
+	return j.s.Operation(j.p.Subject, req.OperationID)
 }
 
 // who is the guard before everything else: the sender exists, is not revoked,
@@ -225,7 +249,8 @@ func (j *judge) write(w *wire.MemoryWrite) reason.Code {
 	case !live && w.Revision != 0:
 		return reason.RevisionConflict
 	}
-	next := events.Record{Owner: w.Owner, Namespace: w.Namespace, Key: w.Key, Visibility: w.Visibility, Revision: 1}
+	j.out.written.Record = events.Record{Owner: w.Owner, Namespace: w.Namespace, Key: w.Key, Visibility: w.Visibility, Revision: 1}
+	next := &j.out.written.Record
 	if record != nil {
 		j.d.PreviousRevision = record.Revision
 		next.Revision = record.Revision + 1
@@ -240,11 +265,11 @@ func (j *judge) write(w *wire.MemoryWrite) reason.Code {
 		class = policy.Secret
 	}
 	next.Class = string(class)
-	effect := Effect{Body: &events.MemoryWritten{Record: next}}
+	effect := Effect{Body: &j.out.written}
 	if class == policy.Mandatory {
 		effect.Open = w.Value.AppendCanonical(nil)
 	}
-	j.out.Effects = append(j.out.Effects, effect)
+	j.out.Effects = append(j.out.effects[:0], effect)
 	return reason.OwnerWrite
 }
 
@@ -285,7 +310,7 @@ func (j *judge) read(r *wire.MemoryRead) reason.Code {
 		if record := j.s.Live(a.ID, r.Namespace, r.Key); record != nil {
 			if j.s.Visible(record, levels) {
 				j.d.Owner = a.ID
-				j.out.Read = &Reading{Record: record, Class: j.s.ClassOf(record)}
+				j.show(Reading{Record: record, Class: j.s.ClassOf(record)})
 				return reason.VisibleFrom
 			}
 			if hidden == "" {
@@ -301,6 +326,11 @@ func (j *judge) read(r *wire.MemoryRead) reason.Code {
 	return reason.RecordNotFound
 }
 
+func (j *judge) show(r Reading) {
+	j.out.reading = r
+	j.out.Read = &j.out.reading
+}
+
 // readDirect asks one owner's record: the reader's own or a visible
 // ancestor's. A secret needs a grant, wherever it lies.
 func (j *judge) readDirect(r *wire.MemoryRead) reason.Code {
@@ -312,7 +342,7 @@ func (j *judge) readDirect(r *wire.MemoryRead) reason.Code {
 	levels := 0
 	for a := j.agent; a != nil; a = a.Parent {
 		if a.ID == r.Owner && j.s.Visible(record, levels) {
-			j.out.Read = &Reading{Record: record, Class: j.s.ClassOf(record)}
+			j.show(Reading{Record: record, Class: j.s.ClassOf(record)})
 			return reason.VisibleFrom
 		}
 		levels++
@@ -364,7 +394,7 @@ func (j *judge) readCombined(r *wire.MemoryRead) reason.Code {
 		return reason.MandatoryTypeMismatch
 	}
 	j.d.Owner = nearest.Owner
-	j.out.Read = &Reading{Record: nearest, Class: j.s.ClassOf(nearest), Combined: canonicalBool(combined), Contributors: owners}
+	j.show(Reading{Record: nearest, Class: j.s.ClassOf(nearest), Combined: canonicalBool(combined), Contributors: owners})
 	return reason.CombinedFrom
 }
 
@@ -396,27 +426,41 @@ func (j *judge) sop(v events.Value) reason.Code {
 		return code
 	}
 	results, code := sop.Validate(procedure, j.scope())
-	for i, result := range results {
-		step := *j.d
-		step.Operation, step.OperationID = "sop.validate", ""
-		step.StepID, step.Action = result.StepID, result.Action
-		step.Resource = procedure.ID + ":" + result.StepID
-		step.Reason, step.Allowed = string(result.Reason), result.Reason.Allowed()
-		j.out.Steps = append(j.out.Steps, &step)
-		j.out.stepArgs = append(j.out.stepArgs, procedure.Steps[i].Arguments)
-	}
+	j.steps(procedure, results)
 	j.out.procedure = procedure.Steps
 	return code
 }
 
 func (j *judge) scope() sop.Scope {
+	s, agent := j.s, j.agent
 	return sop.Scope{
 		Agent:   j.p.Subject,
 		Lineage: j.d.Lineage,
-		Known:   j.s.Policy.KnownAction,
-		Denied:  func(capability string) bool { return j.s.Denied(j.agent, capability) },
-		Holds:   j.holds,
-		Class:   j.s.Policy.Class,
+		Known:   s.Policy.KnownAction,
+		Denied:  func(capability string) bool { return s.Denied(agent, capability) },
+		Holds:   func(capability string) bool { ok, _ := s.Holds(agent, capability); return ok },
+		Class:   s.Policy.Class,
+	}
+}
+
+// steps makes the decision on each step, from what they have in common.
+func (j *judge) steps(procedure sop.SOP, results []sop.StepResult) {
+	decisions := make([]events.Decision, len(results))
+	j.out.Steps, j.out.stepArgs = make([]*events.Decision, len(results)), make([][]byte, len(results))
+	names := make([]byte, 0, 64*len(results)) // of all resources, end to end
+	for _, result := range results {
+		names = append(append(append(names, procedure.ID...), ':'), result.StepID...)
+	}
+	rest := string(names)
+	for i, result := range results {
+		step := &decisions[i]
+		*step = *j.d
+		step.Operation, step.OperationID = "sop.validate", ""
+		step.StepID, step.Action = result.StepID, result.Action
+		n := len(procedure.ID) + 1 + len(result.StepID)
+		step.Resource, rest = rest[:n], rest[n:]
+		step.Reason, step.Allowed = string(result.Reason), result.Reason.Allowed()
+		j.out.Steps[i], j.out.stepArgs[i] = step, procedure.Steps[i].Arguments
 	}
 }
 
@@ -427,54 +471,4 @@ func canonicalBool(b bool) []byte {
 		return []byte("true")
 	}
 	return []byte("false")
-}
-
-// resource is what a decision names as its resource: of names within their
-// grammar only.
-func resource(body any) string {
-	switch r := body.(type) {
-	case *wire.MemoryRead:
-		if r.Owner == "" {
-			return r.Namespace + "." + r.Key
-		}
-		return r.Owner + ":" + r.Namespace + "." + r.Key
-	case *wire.MemoryWrite:
-		return r.Owner + ":" + r.Namespace + "." + r.Key
-	case *wire.MemoryDelete:
-		return r.Owner + ":" + r.Namespace + "." + r.Key
-	case *wire.MemoryLoad:
-		return r.Owner + ":" + r.Namespace + "." + r.Key
-	case *wire.ActionAuthorize:
-		return named(r.Action, events.ValidAction)
-	case *wire.SOPValidate:
-		id, _ := r.SOP.Get("sop_id")
-		return named(id.Text, events.ValidToken)
-	case *wire.SOPSubmit:
-		id, _ := r.SOP.Get("sop_id")
-		return named(id.Text, events.ValidToken)
-	case *wire.RunCancel:
-		return r.RunID
-	case *wire.RunResolve:
-		return r.RunID
-	case *wire.EmergencyDeny:
-		return r.AgentID
-	case *wire.AgentRegister:
-		return named(r.AgentID, events.ValidID)
-	case *wire.AgentRevoke:
-		return r.AgentID
-	case *wire.PrincipalRegister:
-		return named(r.ID, events.ValidID)
-	case *wire.PrincipalRekey:
-		return r.ID
-	case *wire.PrincipalRevoke:
-		return r.ID
-	}
-	return ""
-}
-
-func named(s string, valid func(string) bool) string {
-	if valid(s) {
-		return s
-	}
-	return ""
 }

@@ -23,10 +23,11 @@ func (j *judge) apply(r *wire.Apply) reason.Code {
 		return reason.PolicyInvalid
 	}
 	d := newDraft(j.s)
+	own := *j // lives on the heap, as the judge of no other operation has to
 	for _, step := range []func(*judge, *draft, []policy.Document) reason.Code{
 		(*judge).applyPolicy, (*judge).applyAgents, (*judge).applyPrincipals, (*judge).applyMemory,
 	} {
-		if code := step(j, d, documents); code != "" {
+		if code := step(&own, d, documents); code != "" {
 			j.out.Applied = nil
 			return code
 		}

@@ -59,16 +59,18 @@ func BenchmarkDecide(b *testing.B) {
 			}
 			b.Run(fmt.Sprintf("%s/depth%d", c.name, depth), func(b *testing.B) {
 				b.ReportAllocs()
+				var o Outcome
 				for b.Loop() {
-					Decide(s, p)
+					o.Decide(s, p)
 				}
 			})
 			b.Run(fmt.Sprintf("decode+%s/depth%d", c.name, depth), func(b *testing.B) {
 				b.ReportAllocs()
+				var o Outcome
 				for b.Loop() {
 					r, _ := wire.Decode(wire.Propose, c.operation, body)
 					p.Request = r
-					Decide(s, p)
+					o.Decide(s, p)
 				}
 			})
 		}

@@ -149,7 +149,7 @@ func capabilityOf(r *wire.Request) string {
 	if r == nil {
 		return ""
 	}
-	switch b := r.Body.(type) {
+	switch r.Body.(type) {
 	case *wire.MemoryRead:
 		return "memory.read"
 	case *wire.MemoryWrite, *wire.MemoryDelete:
@@ -157,7 +157,7 @@ func capabilityOf(r *wire.Request) string {
 	case *wire.AgentRegister:
 		return "agent.register"
 	case *wire.ActionAuthorize:
-		return named(b.Action, events.ValidAction)
+		return r.Resource
 	}
 	return ""
 }

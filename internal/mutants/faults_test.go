@@ -35,32 +35,28 @@ var faults = []fault{
 		patches: []patch{{"internal/policy/set.go", `{ return s.filter(t.Has) }`, `{ return NewSet(append(slices.Clone(s), t...)...) }`}},
 	},
 	{
-		name: "a capability held by anyone of the lineage is held", pkg: "internal/projection", test: "TestR14_HoldsNamesTheLevel",
-		patches: []patch{{"internal/projection/query.go", `	ok = true
-	for ; a != nil; a = a.Parent {
-		if a.Revoked || !a.Declared.Has(capability) {
-			ok, by = false, a.ID
-		}
-	}
-	return ok, by`, `	for ; a != nil; a = a.Parent {
-		if !a.Revoked && a.Declared.Has(capability) {
-			return true, ""
-		}
-		by = a.ID
-	}
-	return false, by`}},
+		name: "a capability need not be held above", pkg: "internal/projection", test: "TestR14_HoldsNamesTheLevel",
+		patches: []patch{{"internal/projection/rights.go", `s.Effective(a.Parent).Intersect(a.Declared)`, `s.Environment().Intersect(a.Declared)`}},
 	},
 	{
 		name: "environment ignored", pkg: "internal/projection", test: "TestR14_HoldsNamesTheLevel",
-		patches: []patch{{"internal/projection/query.go", `if !s.InEnvironment(capability) {`, `if s.Policy == nil {`}},
+		patches: []patch{{"internal/projection/rights.go", `set = s.Environment().Intersect(a.Declared)`, `set = a.Declared`}},
 	},
 	{
 		name: "a narrowed environment ignored", pkg: "internal/projection", test: "TestR14_HoldsNamesTheLevel",
-		patches: []patch{{"internal/projection/query.go", `(!s.IsNarrowed || s.Narrowed.Has(capability))`, `(!s.IsNarrowed || s.Narrowed != nil)`}},
+		patches: []patch{{"internal/projection/rights.go", `	if s.IsNarrowed {
+`, `	if s.IsNarrowed && s.Narrowed == nil {
+`}},
 	},
 	{
 		name: "a revoked ancestor's capabilities stay", pkg: "internal/projection", test: "TestR14_HoldsNamesTheLevel",
-		patches: []patch{{"internal/projection/query.go", `if a.Revoked || !a.Declared.Has(capability) {`, `if !a.Declared.Has(capability) {`}},
+		patches: []patch{{"internal/projection/rights.go", `	if a.Revoked {
+`, `	if a.Revoked && a.Depth == 0 {
+`}},
+	},
+	{
+		name: "effective sets outlive what they follow from", pkg: "internal/projection", test: "TestR15_EffectiveFollowsEveryChange",
+		patches: []patch{{"internal/projection/rights.go", `	case *events.Decision, `, `	case *events.AgentUpdated, *events.Decision, `}},
 	},
 	{
 		name: "unknown action allowed", pkg: "internal/ledger", test: "TestR7_UnknownIsNotDenied",
@@ -204,8 +200,8 @@ var faults = []fault{
 	},
 	{
 		name: "value in an event", pkg: "internal/ledger", test: "TestR3_ASealedValueIsNowhereInPlain",
-		patches: []patch{{"internal/ledger/decide.go", `		j.d.Resource = resource(p.Request.Body)
-`, `		j.d.Resource = resource(p.Request.Body)
+		patches: []patch{{"internal/ledger/decide.go", `		j.d.Resource = p.Request.Resource
+`, `		j.d.Resource = p.Request.Resource
 		if w, ok := p.Request.Body.(*wire.MemoryWrite); ok {
 			j.d.TraceID = string(w.Value.AppendCanonical(nil))
 		}

@@ -23,6 +23,7 @@ type api struct {
 	name    string
 	refused *Refusals // before judgement, for requests.refused
 	limits  limiter
+	reports limiter       // of handlers
 	folds   chan struct{} // one fold of the whole log at a time
 }
 

@@ -81,7 +81,11 @@ func Start(l *ledger.Ledger, c Config) (*Node, error) {
 	n := &Node{ledger: l, denied: NewRefusals(refusalsMax), log: c.Log, failed: make(chan error, 1)}
 	n.api = &api{
 		ledger: l, name: l.Name(), refused: NewRefusals(refusalsMax), folds: make(chan struct{}, 1),
-		limits: limiter{rate: rate.Limit(c.Rate), burst: c.Burst, by: map[string]*rate.Limiter{}},
+		limits:  limiter{rate: rate.Limit(c.Rate), burst: c.Burst, by: map[string]*rate.Limiter{}},
+		reports: limiter{burst: reportBurst, by: map[string]*rate.Limiter{}},
+	}
+	if c.Rate > 0 {
+		n.api.reports.rate = reportRate
 	}
 	var err error
 	n.server, err = StartServer(ServerOptions{
@@ -106,11 +110,17 @@ const refusalsMax = 1024 // ids kept apart in one second's summary
 func (n *Node) connect(c Config) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel = cancel
-	announce, err := n.announcer()
+	work, err := n.server.Connect(WorkDispatcher)
 	if err != nil {
 		return err
 	}
-	n.ledger.Hooks = ledger.Hooks{Cut: func(id string) { n.server.Disconnect(id) }, Note: announce}
+	announce, err := n.announcer(work)
+	if err != nil {
+		return err
+	}
+	out := &dispatcher{nc: work, prefix: "gov." + n.ledger.Name() + ".", fault: n.log.Error}
+	n.ledger.Hooks = ledger.Hooks{Cut: func(id string) { n.server.Disconnect(id) }, Note: announce, Dispatch: out.exec, State: out.announce}
+	n.running.Go(func() { out.repeat(ctx) })
 	if !c.NoFeed {
 		n.feed = NewFeed(FeedOptions{
 			Ledger: n.ledger.Name(), Origin: n.ledger.Origin(), Log: c.Log, MaxBytes: defaultMaxStore / 10 * 9,
@@ -119,7 +129,7 @@ func (n *Node) connect(c Config) error {
 		n.ledger.Hooks.Durable = func(uint64) { n.feed.Notify() }
 		n.running.Go(func() { n.follow(ctx) })
 	}
-	for part, lanes := range map[Part][]string{WorkResponder: {"propose", "query", "control"}, FeedResponder: {"query"}} {
+	for part, lanes := range map[Part][]string{WorkResponder: {"propose", "query", "control", "effect"}, FeedResponder: {"query"}} {
 		if err := n.serve(part, lanes, c.Version); err != nil {
 			return err
 		}
@@ -142,7 +152,7 @@ func (n *Node) serve(part Part, lanes []string, version string) error {
 	if err != nil {
 		return err
 	}
-	handlers := map[string]func(request){"propose": n.api.propose, "query": n.api.query, "control": n.api.control}
+	handlers := map[string]func(request){"propose": n.api.propose, "query": n.api.query, "control": n.api.control, "effect": n.api.effect}
 	gov := "gov." + n.ledger.Name() + "."
 	if part == FeedResponder {
 		return n.serveFeed(nc, gov+"query.>")
@@ -203,11 +213,7 @@ func (r message) Subject() string { return r.m.Subject }
 func (r message) Reply() string   { return r.m.Reply }
 
 // announcer publishes signed checkpoints in both accounts.
-func (n *Node) announcer() (func([]byte), error) {
-	work, err := n.server.Connect(WorkDispatcher)
-	if err != nil {
-		return nil, err
-	}
+func (n *Node) announcer(work *nats.Conn) (func([]byte), error) {
 	feed, err := n.server.Connect(FeedDispatcher)
 	if err != nil {
 		return nil, err

@@ -457,7 +457,7 @@ func (d *decoder) namespaces(p *Policy, n node) {
 		if dot < 0 {
 			continue
 		}
-		above, ok := covering(p.Namespaces, rule.Name[:dot])
+		above, ok := covering(p.Namespaces, []byte(rule.Name[:dot]))
 		if ok && above.Class.binds() && rule.Class != "" && rule.Class != above.Class {
 			d.faultf(keys[rule.Name], "%s lies under %s, which is %s; a rule beneath it cannot make it %s",
 				rule.Name, above.Name, above.Class, rule.Class)

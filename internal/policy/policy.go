@@ -1,9 +1,10 @@
 package policy
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"slices"
+	"sort"
 	"strings"
 
 	"github.com/ledgerd/ledgerd/internal/events"
@@ -147,7 +148,12 @@ func (p *Policy) Class(namespace, key string) Class {
 	if p == nil {
 		return Secret
 	}
-	if rule, ok := covering(p.Namespaces, namespace+"."+key); ok {
+	if len(p.Namespaces) == 0 {
+		return Preference
+	}
+	var room [events.NamespaceBytesMax + 1 + events.KeyBytesMax]byte
+	name := append(append(append(room[:0], namespace...), '.'), key...)
+	if rule, ok := covering(p.Namespaces, name); ok {
 		return rule.Class
 	}
 	return Preference
@@ -155,12 +161,12 @@ func (p *Policy) Class(namespace, key string) Class {
 
 // covering returns the longest of the sorted rules that names name or a prefix
 // of it which ends where a segment ends.
-func covering(rules []NamespaceRule, name string) (NamespaceRule, bool) {
+func covering(rules []NamespaceRule, name []byte) (NamespaceRule, bool) {
 	for {
 		if i, ok := findRule(rules, name); ok {
 			return rules[i], true
 		}
-		dot := strings.LastIndexByte(name, '.')
+		dot := bytes.LastIndexByte(name, '.')
 		if dot < 0 {
 			return NamespaceRule{}, false
 		}
@@ -168,10 +174,9 @@ func covering(rules []NamespaceRule, name string) (NamespaceRule, bool) {
 	}
 }
 
-func findRule(rules []NamespaceRule, name string) (int, bool) {
-	return slices.BinarySearchFunc(rules, name, func(r NamespaceRule, name string) int {
-		return strings.Compare(r.Name, name)
-	})
+func findRule(rules []NamespaceRule, name []byte) (int, bool) {
+	i := sort.Search(len(rules), func(i int) bool { return rules[i].Name >= string(name) })
+	return i, i < len(rules) && rules[i].Name == string(name)
 }
 
 // CombineAllTrue combines the values of mandatory records, each canonical

@@ -66,20 +66,22 @@ func (s *State) Operation(agent, id string) (Operation, bool) {
 
 // Lineage is a, its parent, and so on to the root.
 func (a *Agent) Lineage() []*Agent {
-	line := make([]*Agent, 0, 8)
+	line := make([]*Agent, 0, a.Depth)
 	for ; a != nil; a = a.Parent {
 		line = append(line, a)
 	}
 	return line
 }
 
-// LineageIDs is Lineage by id.
+// LineageIDs is Lineage by id. It must not be changed.
 func (a *Agent) LineageIDs() []string {
-	ids := make([]string, 0, 8)
-	for ; a != nil; a = a.Parent {
-		ids = append(ids, a.ID)
+	if a.lineage == nil {
+		a.lineage = make([]string, 0, a.Depth)
+		for up := a; up != nil; up = up.Parent {
+			a.lineage = append(a.lineage, up.ID)
+		}
 	}
-	return ids
+	return a.lineage
 }
 
 // Within reports whether root is a or one of its ancestors.
@@ -90,72 +92,6 @@ func (a *Agent) Within(root string) bool {
 		}
 	}
 	return false
-}
-
-// Environment is the policy's environment as narrowed; empty without a policy.
-func (s *State) Environment() policy.Set {
-	if s.Policy == nil {
-		return nil
-	}
-	if s.IsNarrowed {
-		return s.Policy.Environment.Intersect(s.Narrowed)
-	}
-	return s.Policy.Environment
-}
-
-// InEnvironment reports whether the environment holds a capability.
-func (s *State) InEnvironment(capability string) bool {
-	return s.Policy != nil && s.Policy.Environment.Has(capability) &&
-		(!s.IsNarrowed || s.Narrowed.Has(capability))
-}
-
-// EnvironmentLevel is what Holds names where the environment lacks a
-// capability. It is no id.
-const EnvironmentLevel = "environment"
-
-// EmergencyLevel is what Holds names where an emergency deny takes the
-// capability. It is no level of a tree.
-const EmergencyLevel = "emergency"
-
-// Holds reports whether a capability is in environment ∩ declared(root) ∩ … ∩
-// declared(a), with nothing where anyone of the lineage is revoked, and less
-// what emergency denies take. If not, by is the first of them, from the
-// emergency denies and the environment downwards, that lacks it.
-func (s *State) Holds(a *Agent, capability string) (ok bool, by string) {
-	if len(s.denies) > 0 && s.Denied(a, capability) {
-		return false, EmergencyLevel
-	}
-	if !s.InEnvironment(capability) {
-		return false, EnvironmentLevel
-	}
-	ok = true
-	for ; a != nil; a = a.Parent {
-		if a.Revoked || !a.Declared.Has(capability) {
-			ok, by = false, a.ID
-		}
-	}
-	return ok, by
-}
-
-// Effective is the set of every capability that Holds.
-func (s *State) Effective(a *Agent) policy.Set {
-	set := s.Environment()
-	for i := range s.denies {
-		switch d := &s.denies[i]; {
-		case !d.Reaches(a):
-		case d.All:
-			return policy.Set{}
-		default:
-			set = set.Minus(d.Capabilities)
-		}
-	}
-	for ; a != nil; a = a.Parent {
-		if a.Revoked {
-			return policy.Set{}
-		}
-		set = set.Intersect(a.Declared)
-	}
-	return set
 }
 
 // Record returns an owner's record, deleted or not, or nil. It must not be

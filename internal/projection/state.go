@@ -25,6 +25,10 @@ type Agent struct {
 	PublicKey string
 	Revoked   bool
 	Runs      int // open ones
+
+	lineage   []string   // nil until asked for
+	effective policy.Set // what it was when State.rights was rights
+	rights    uint64
 }
 
 // Principal is anyone registered who is no agent.
@@ -90,6 +94,8 @@ type State struct {
 	runAt      map[uint64]*Run // by the decision that admitted it
 	denies     []Deny          // in force, by epoch; never changed in place
 	admins     int             // not revoked
+
+	rights uint64 // from 1; rises with every event that may change an effective set
 }
 
 // New returns the state before event 1.
@@ -104,6 +110,7 @@ func New() *State {
 		runs:       map[string]*Run{},
 		open:       map[string]*Run{},
 		runAt:      map[uint64]*Run{},
+		rights:     1,
 	}
 }
 
@@ -126,6 +133,9 @@ func (s *State) Apply(e *events.Event, open []byte) error {
 	}
 	if err := s.fold(e, open); err != nil {
 		return fmt.Errorf("seq %d %s: %w", e.Seq, e.Body.Type(), err)
+	}
+	if !keepsRights(e.Body) {
+		s.rights++
 	}
 	s.Seq, s.Time = e.Seq, e.Time
 	return nil

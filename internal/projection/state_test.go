@@ -281,11 +281,15 @@ func TestR14_HoldsNamesTheLevel(t *testing.T) {
 	s := folded(t, append(start(),
 		of(&events.AgentRegistered{AgentID: "leaf", ParentID: "kid", Capabilities: []string{"memory.read", "memory.write", "x.one"}, PublicKey: "ULEAF"}),
 		of(&events.AgentRegistered{AgentID: "orphan", ParentID: "kid", Capabilities: []string{"memory.read"}, PublicKey: "UORPHAN"}),
+		of(&events.AgentRegistered{AgentID: "wide", Capabilities: []string{"memory.read", "memory.write", "x.two"}, PublicKey: "UWIDE"}),
 	)...)
 	for _, c := range []struct{ agent, capability, by string }{
 		{"leaf", "memory.read", ""},
 		{"leaf", "memory.write", EnvironmentLevel}, // narrowed away
 		{"leaf", "x.two", EnvironmentLevel},
+		{"wide", "memory.read", ""},
+		{"wide", "memory.write", EnvironmentLevel},
+		{"wide", "x.two", EnvironmentLevel},
 		{"leaf", "x.one", "kid"},
 		{"root", "x.one", ""},
 		{"gone", "memory.read", "gone"},

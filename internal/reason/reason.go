@@ -170,8 +170,8 @@ func Of(c Code) (Info, bool) {
 
 // Allowed reports whether c allows. An unknown code does not.
 func (c Code) Allowed() bool {
-	info, _ := Of(c)
-	return info.Allowed
+	i, ok := index[c]
+	return ok && table[i].Allowed
 }
 
 // Text is the sentence shown to people.

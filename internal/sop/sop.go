@@ -60,32 +60,41 @@ func Parse(v events.Value) (SOP, reason.Code) {
 		return sop, reason.SOPTooLarge
 	}
 	parsed := make([]Step, len(steps.Elements))
-	for i, e := range steps.Elements {
-		step, ok := parseStep(e)
-		if !ok {
+	var canonical []byte // of all arguments, end to end
+	for i := range steps.Elements {
+		var ok bool
+		if canonical, ok = parsed[i].parse(&steps.Elements[i], canonical); !ok {
 			return sop, reason.SOPMalformed
 		}
-		parsed[i] = step
 	}
 	sop.Steps = parsed
 	return sop, ""
 }
 
-func parseStep(v events.Value) (Step, bool) {
-	id, _ := v.Get("step_id")
-	action, _ := v.Get("action")
-	arguments, given := v.Get("arguments")
-	known := 2
-	if given {
-		known = 3
-	} else {
-		arguments = events.Value{Kind: events.Object}
+// parse reads a step and appends its canonical arguments to canonical.
+func (s *Step) parse(v *events.Value, canonical []byte) ([]byte, bool) {
+	var id, action events.Value
+	s.arguments = events.Value{Kind: events.Object}
+	for i := range v.Members {
+		switch m := &v.Members[i]; m.Name {
+		case "step_id":
+			id = m.Value
+		case "action":
+			action = m.Value
+		case "arguments":
+			s.arguments = m.Value
+		default:
+			return canonical, false
+		}
 	}
-	if len(v.Members) != known || id.Kind != events.String || action.Kind != events.String || arguments.Kind != events.Object {
-		return Step{}, false
+	if id.Kind != events.String || action.Kind != events.String || s.arguments.Kind != events.Object {
+		return canonical, false
 	}
 	if id.Text != "" && !events.ValidToken(id.Text) {
-		return Step{}, false
+		return canonical, false
 	}
-	return Step{id.Text, action.Text, arguments.AppendCanonical(nil), arguments}, true
+	start := len(canonical)
+	canonical = s.arguments.AppendCanonical(canonical)
+	s.ID, s.Action, s.Arguments = id.Text, action.Text, canonical[start:len(canonical):len(canonical)]
+	return canonical, true
 }

@@ -380,7 +380,7 @@ func TestVerdictsDoNotDependOnTheOrderOfSteps(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			list[i], _ = parseStep(v)
+			list[i].parse(&v, nil)
 		}
 		verdicts := map[string]reason.Code{}
 		results, whole := Validate(SOP{Steps: list}, lab())

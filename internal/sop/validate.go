@@ -35,10 +35,9 @@ func Validate(sop SOP, scope Scope) ([]StepResult, reason.Code) {
 	if len(sop.Steps) == 0 {
 		whole = reason.SOPEmpty
 	}
-	taken := make(map[string]bool, len(sop.Steps))
-	for i, step := range sop.Steps {
-		code := step.judge(taken, scope)
-		taken[step.ID] = true
+	for i := range sop.Steps {
+		step := &sop.Steps[i]
+		code := step.judge(sop.Steps[:i], &scope)
 		action := step.Action
 		if !events.ValidAction(action) {
 			action = events.Unsupported
@@ -53,14 +52,14 @@ func Validate(sop SOP, scope Scope) ([]StepResult, reason.Code) {
 
 // Judge is the verdict on one step alone: reason.StepAllowed or the first check
 // that fails. It is how a step is judged again at its moment.
-func Judge(step Step, scope Scope) reason.Code { return step.judge(nil, scope) }
+func Judge(step Step, scope Scope) reason.Code { return step.judge(nil, &scope) }
 
 // judge descends the checks in their fixed order.
-func (s Step) judge(taken map[string]bool, scope Scope) reason.Code {
+func (s *Step) judge(before []Step, scope *Scope) reason.Code {
 	switch {
 	case s.ID == "":
 		return reason.EmptyStepID
-	case taken[s.ID]:
+	case s.repeats(before):
 		return reason.DuplicateStepID
 	case !s.known(scope):
 		return reason.UnknownAction
@@ -79,9 +78,20 @@ func (s Step) judge(taken map[string]bool, scope Scope) reason.Code {
 	return reason.StepAllowed
 }
 
+// repeats reports whether an earlier step has the same id. There are few enough
+// of them to look through.
+func (s *Step) repeats(before []Step) bool {
+	for i := range before {
+		if before[i].ID == s.ID {
+			return true
+		}
+	}
+	return false
+}
+
 // known asks the policy. memory.delete is a step wherever memory.write is one;
 // agent.register never is.
-func (s Step) known(scope Scope) bool {
+func (s *Step) known(scope *Scope) bool {
 	switch {
 	case !events.ValidAction(s.Action), s.Action == "agent.register":
 		return false
@@ -92,14 +102,14 @@ func (s Step) known(scope Scope) bool {
 }
 
 // Capability is what a step needs: its action, or memory.write to delete.
-func (s Step) Capability() string {
+func (s *Step) Capability() string {
 	if s.Action == "memory.delete" {
 		return "memory.write"
 	}
 	return s.Action
 }
 
-func (s Step) writesElsewhere(agent string) bool {
+func (s *Step) writesElsewhere(agent string) bool {
 	if s.Action != "memory.write" && s.Action != "memory.delete" {
 		return false
 	}
@@ -110,22 +120,28 @@ func (s Step) writesElsewhere(agent string) bool {
 // refersOutside looks for an owner_agent_id outside the lineage: at any depth
 // in the arguments of an action, whose shape nobody has checked, and at the top
 // of those of memory, whose value is data and names nobody.
-func (s Step) refersOutside(lineage []string) bool {
+func (s *Step) refersOutside(lineage []string) bool {
 	switch s.Action {
 	case "memory.read", "memory.write", "memory.delete":
 		owner, ok := s.arguments.Get("owner_agent_id")
 		return ok && !within(lineage, owner)
 	}
-	return anyOutside(lineage, s.arguments)
+	return anyOutside(lineage, &s.arguments)
 }
 
-func anyOutside(lineage []string, v events.Value) bool {
-	for _, m := range v.Members {
-		if m.Name == "owner_agent_id" && !within(lineage, m.Value) || anyOutside(lineage, m.Value) {
+func anyOutside(lineage []string, v *events.Value) bool {
+	for i := range v.Members {
+		m := &v.Members[i]
+		if m.Name == "owner_agent_id" && !within(lineage, m.Value) || anyOutside(lineage, &m.Value) {
 			return true
 		}
 	}
-	return slices.ContainsFunc(v.Elements, func(e events.Value) bool { return anyOutside(lineage, e) })
+	for i := range v.Elements {
+		if anyOutside(lineage, &v.Elements[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 func within(lineage []string, owner events.Value) bool {
@@ -135,7 +151,7 @@ func within(lineage []string, owner events.Value) bool {
 // checkArguments returns no code for arguments within the limits that, for
 // memory, have the shape of the direct operation and a value of the type its
 // name asks for.
-func (s Step) checkArguments(scope Scope) reason.Code {
+func (s *Step) checkArguments(scope *Scope) reason.Code {
 	if len(s.Arguments) > events.ArgumentsBytesMax {
 		return reason.RequestTooLarge
 	}
@@ -156,14 +172,14 @@ func (s Step) checkArguments(scope Scope) reason.Code {
 
 // mistyped reports whether a write would put anything but a boolean under a
 // mandatory name.
-func (s Step) mistyped(scope Scope) bool {
+func (s *Step) mistyped(scope *Scope) bool {
 	namespace, _ := s.arguments.Get("namespace")
 	key, _ := s.arguments.Get("key")
 	value, _ := s.arguments.Get("value")
 	return scope.Class(namespace.Text, key.Text) == policy.Mandatory && value.Kind != events.True && value.Kind != events.False
 }
 
-func (s Step) checkMemory(required []string, optional ...string) reason.Code {
+func (s *Step) checkMemory(required []string, optional ...string) reason.Code {
 	for _, name := range required {
 		if _, ok := s.arguments.Get(name); !ok {
 			return reason.ArgumentSchema

@@ -46,6 +46,7 @@ var rules = []struct{ id, text string }{
 	{"R42", "A procedure has exactly the documented fields and types."},
 	{"R44", "Judging touches no tool."},
 	{"R51", "A retried operation id returns the recorded outcome, never a value; other content is a conflict."},
+	{"R52", "A crash between an effect and its record leaves the run in doubt, never repeated or forgotten; a person decides."},
 	{"R60", "No policy, an unreadable policy, an unknown field or event: deny."},
 	{"R63", "A policy change is an event with version and digest; two documents never share a version."},
 	{"R66", "What a request can cause, and what it weighs, is taken from its sender's rate; what is over is refused with its own code. (Fair queues come with a later release.)"},

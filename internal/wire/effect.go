@@ -63,6 +63,19 @@ type Report struct {
 	Error       string // of an effect that failed; for people, kept sealed
 }
 
+// Encode is the message on gov.<ledger>.effect.<handler>.report.
+func (r *Report) Encode() []byte {
+	w := &writer{buf: make([]byte, 0, 128+len(r.Result)+len(r.Error))}
+	w.str("operation_id", r.OperationID)
+	w.boolean("ok", r.OK)
+	if r.Result != nil {
+		w.key("result")
+		w.buf = append(w.buf, r.Result...)
+	}
+	w.optStr("error", r.Error)
+	return w.end()
+}
+
 // DecodeReport reads {operation_id, ok [, result] [, error]} strictly: a result
 // goes with ok, an error without.
 func DecodeReport(b []byte) (*Report, reason.Code) {
@@ -88,6 +101,21 @@ func DecodeReport(b []byte) (*Report, reason.Code) {
 		return nil, reason.MalformedRequest
 	}
 	return r, ""
+}
+
+// Hello is the message on gov.<ledger>.effect.<handler>.hello.
+func Hello(actions []string) []byte {
+	w := &writer{}
+	w.key("actions")
+	w.buf = append(w.buf, '[')
+	for i, action := range actions {
+		if i > 0 {
+			w.buf = append(w.buf, ',')
+		}
+		w.buf = events.AppendString(w.buf, action)
+	}
+	w.buf = append(w.buf, ']')
+	return w.end()
 }
 
 // DecodeHello reads {actions}: what a handler can do from now on.

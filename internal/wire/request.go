@@ -10,6 +10,7 @@ type Request struct {
 	Operation   string // a known operation
 	OperationID string
 	TraceID     string
+	Resource    string // what a decision on it names
 	Canonical   []byte // canonical JSON of the request less operation_id, trace_id and wait_ms: the payload
 	TooLarge    bool   // a value or the arguments are over their limit
 	Later       bool   // a field was given that a later release obeys
@@ -194,6 +195,7 @@ func Read(lane Lane, operation string, b []byte) (*Request, reason.Code, string)
 	if fault := f.fault(); fault != "" {
 		return nil, reason.MalformedRequest, fault
 	}
+	r.Resource = resource(r.Body)
 	r.TooLarge, r.Later, r.Wait = f.tooLarge, f.later, f.wait
 	r.Canonical = canonicalWithout(v, "operation_id", "trace_id", "wait_ms")
 	return r, "", ""

@@ -1,0 +1,100 @@
+package projection
+
+import (
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/policy"
+)
+
+// keepsRights reports whether an event leaves every agent's effective set as it
+// was. Of all others it is taken that they change them.
+func keepsRights(b events.Body) bool {
+	switch b.(type) {
+	case *events.Decision, *events.MemoryWritten, *events.MemoryDeleted,
+		*events.RunAdmitted, *events.RunStarted, *events.RunFinished, *events.RunFailed, *events.RunCancelled, *events.RunDoubted, *events.RunResolved,
+		*events.EffectStarted, *events.EffectFinished, *events.EffectFailed:
+		return true
+	}
+	return false
+}
+
+// Environment is the policy's environment as narrowed; empty without a policy.
+func (s *State) Environment() policy.Set {
+	if s.Policy == nil {
+		return nil
+	}
+	if s.IsNarrowed {
+		return s.Policy.Environment.Intersect(s.Narrowed)
+	}
+	return s.Policy.Environment
+}
+
+// InEnvironment reports whether the environment holds a capability.
+func (s *State) InEnvironment(capability string) bool {
+	return s.Policy != nil && s.Policy.Environment.Has(capability) &&
+		(!s.IsNarrowed || s.Narrowed.Has(capability))
+}
+
+// EnvironmentLevel is what Holds names where the environment lacks a
+// capability. It is no id.
+const EnvironmentLevel = "environment"
+
+// EmergencyLevel is what Holds names where an emergency deny takes the
+// capability. It is no level of a tree.
+const EmergencyLevel = "emergency"
+
+// Holds reports whether a capability is in a's effective set. If not, by is the
+// first, from the emergency denies and the environment downwards, that lacks it.
+func (s *State) Holds(a *Agent, capability string) (ok bool, by string) {
+	if s.Effective(a).Has(capability) {
+		return true, ""
+	}
+	if s.Denied(a, capability) {
+		return false, EmergencyLevel
+	}
+	if !s.InEnvironment(capability) {
+		return false, EnvironmentLevel
+	}
+	for ; a != nil; a = a.Parent {
+		if a.Revoked || !a.Declared.Has(capability) {
+			by = a.ID
+		}
+	}
+	return false, by
+}
+
+// Effective is environment ∩ declared(root) ∩ … ∩ declared(a), with nothing
+// where anyone of the lineage is revoked, and less what emergency denies take
+// from anyone of it. It is worked out when it is first
+// asked for, and anew after any event that could change it.
+func (s *State) Effective(a *Agent) policy.Set {
+	if a.rights != s.rights {
+		a.effective, a.rights = s.intersect(a), s.rights
+	}
+	return a.effective
+}
+
+func (s *State) intersect(a *Agent) policy.Set {
+	if a.Revoked {
+		return policy.Set{}
+	}
+	var set policy.Set
+	if a.Parent == nil {
+		set = s.Environment().Intersect(a.Declared)
+	} else {
+		set = s.Effective(a.Parent).Intersect(a.Declared)
+	}
+	for i := range s.denies {
+		d := &s.denies[i]
+		switch { // what is taken here is taken from all below
+		case d.Scope != a.ID && (d.Scope != events.ScopeAll || a.Parent != nil):
+		case d.All:
+			return policy.Set{}
+		default:
+			set = set.Minus(d.Capabilities)
+		}
+	}
+	if set.Equal(a.Declared) { // as for most agents: one copy is enough
+		return a.Declared
+	}
+	return set
+}

@@ -1,0 +1,767 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+)
+
+// model is a second implementation of what ledgerd decides, written from its
+// documents: lists that are scanned from end to end, JSON read by encoding/json.
+// It learns from the events in the log and from nothing else; what the simulation
+// adds is what no event holds, the requests and the values. It shares no code with
+// the policy, the projection, the judging of procedures or the guards.
+type model struct {
+	known *known
+	facts []fact // what was learnt, in order
+
+	policy *policyDoc
+	seq    uint64
+}
+
+// known is what the simulation sent: documents by their text and by their
+// digest, requests and values by the event that holds them.
+type known struct {
+	documents map[string]*document
+	policies  map[events.Hash]*policyDoc
+	requests  map[events.Hash]any // by the leaf hash of their decision, decoded
+	values    map[events.Hash]any // by the leaf hash of their memory.written
+}
+
+// fact is one event as the model sees it, or one that it expects.
+type fact struct {
+	kind         string // the event's type
+	seq          uint64
+	id, parent   string // of an agent or a principal
+	role         string
+	key          string
+	capabilities []string
+	version      string
+	digest       events.Hash
+	record       record
+	decision     decision
+}
+
+type record struct {
+	owner, name, visibility, class string
+	revision                       uint64
+	deleted                        bool
+	value                          any
+	combined                       bool // written under a mandatory name
+}
+
+type decision struct {
+	subject, operation, operationID, reason string
+	step                                    bool
+	request                                 any
+}
+
+// say is a fact in one line, less what only the simulation knows.
+func (f fact) say() string {
+	switch f.kind {
+	case "memory.written", "memory.deleted":
+		r := f.record
+		return fmt.Sprintf("%s %s:%s %s %s revision %d", f.kind, r.owner, r.name, r.visibility, r.class, r.revision)
+	}
+	set := slices.Clone(f.capabilities)
+	slices.Sort(set)
+	return fmt.Sprintf("%s %s %s %s %s %v %s", f.kind, f.id, f.parent, f.role, f.key, slices.Compact(set), f.version)
+}
+
+// factOf reads an event.
+func factOf(e *events.Event, leaf events.Hash, k *known) fact {
+	f := fact{kind: string(e.Body.Type()), seq: e.Seq}
+	written := func(r events.Record, deleted bool) {
+		f.record = record{owner: r.Owner, name: r.Namespace + "." + r.Key, visibility: r.Visibility, class: r.Class, revision: r.Revision, deleted: deleted}
+		f.record.value, f.record.combined = k.values[leaf], r.Class == "mandatory"
+	}
+	switch b := e.Body.(type) {
+	case *events.LedgerCreated:
+		f.id, f.role, f.key = b.AdminID, "admin", b.AdminPublicKey
+	case *events.AgentRegistered:
+		f.id, f.parent, f.key, f.capabilities = b.AgentID, b.ParentID, b.PublicKey, b.Capabilities
+	case *events.AgentUpdated:
+		f.id, f.capabilities = b.AgentID, b.Capabilities
+	case *events.AgentRevoked:
+		f.id = b.AgentID
+	case *events.PrincipalRegistered:
+		f.id, f.role, f.key, f.parent, f.capabilities = b.ID, b.Role, b.PublicKey, b.Root, slices.Concat(b.Actions, b.Groups)
+	case *events.PrincipalRekeyed:
+		f.id, f.key = b.ID, b.PublicKey
+	case *events.PrincipalRevoked:
+		f.id = b.ID
+	case *events.PolicyActivated:
+		f.version, f.digest = b.Version, b.Digest
+	case *events.EnvironmentChanged:
+		f.capabilities = b.Capabilities
+	case *events.MemoryWritten:
+		written(b.Record, false)
+	case *events.MemoryDeleted:
+		written(b.Record, true)
+	case *events.Decision:
+		f.decision = decision{b.Subject, b.Operation, b.OperationID, b.Reason, b.Operation == "sop.validate" && b.SOPID != "" && b.Resource != b.SOPID, k.requests[leaf]}
+	}
+	return f
+}
+
+func (m *model) learn(f fact) {
+	if f.kind == "policy.activated" {
+		m.policy = m.known.policies[f.digest]
+	}
+	m.facts = append(m.facts, f)
+	m.seq++
+}
+
+// clone lets documents of one apply build on each other.
+func (m *model) clone() *model {
+	c := *m
+	c.facts = slices.Clone(m.facts)
+	return &c
+}
+
+// last is the last fact that fits, nil if there is none.
+func (m *model) last(fits func(f *fact) bool) *fact {
+	for i := len(m.facts) - 1; i >= 0; i-- {
+		if fits(&m.facts[i]) {
+			return &m.facts[i]
+		}
+	}
+	return nil
+}
+
+func (m *model) any(fits func(f *fact) bool) bool { return m.last(fits) != nil }
+
+func (m *model) agent(id string) *fact {
+	return m.last(func(f *fact) bool { return f.kind == "agent.registered" && f.id == id })
+}
+
+func (m *model) declared(id string) []string {
+	return m.last(func(f *fact) bool { return (f.kind == "agent.registered" || f.kind == "agent.updated") && f.id == id }).capabilities
+}
+
+func (m *model) agentRevoked(id string) bool {
+	return m.any(func(f *fact) bool { return f.kind == "agent.revoked" && f.id == id })
+}
+
+func (m *model) principal(id string) *fact {
+	return m.last(func(f *fact) bool {
+		return (f.kind == "principal.registered" || f.kind == "ledger.created") && f.id == id
+	})
+}
+
+func (m *model) principalRevoked(id string) bool {
+	return m.any(func(f *fact) bool { return f.kind == "principal.revoked" && f.id == id })
+}
+
+func (m *model) principalKey(id string) string {
+	return m.last(func(f *fact) bool {
+		return strings.HasPrefix(f.kind, "principal.re") && f.key != "" && f.id == id || f.kind == "ledger.created" && f.id == id
+	}).key
+}
+
+func (m *model) keyUsed(key string) bool { return m.any(func(f *fact) bool { return f.key == key }) }
+
+func (m *model) taken(id string) bool { return m.agent(id) != nil || m.principal(id) != nil }
+
+// agents lists everyone ever registered.
+func (m *model) agents() (ids []string) {
+	for i := range m.facts {
+		if m.facts[i].kind == "agent.registered" {
+			ids = append(ids, m.facts[i].id)
+		}
+	}
+	return ids
+}
+
+// ancestors is an agent, its parent, and so on.
+func (m *model) ancestors(id string) (list []string) {
+	for a := m.agent(id); a != nil; a = m.agent(a.parent) {
+		list = append(list, a.id)
+	}
+	return list
+}
+
+func (m *model) children(id string) (n int) {
+	for i := range m.facts {
+		if m.facts[i].kind == "agent.registered" && m.facts[i].parent == id {
+			n++
+		}
+	}
+	return n
+}
+
+// holds asks everyone who has a say, one after the other.
+func (m *model) holds(id, capability string) bool {
+	if m.policy == nil || !slices.Contains(m.policy.environment, capability) {
+		return false
+	}
+	if narrowed := m.last(func(f *fact) bool { return f.kind == "environment.changed" }); narrowed != nil && !slices.Contains(narrowed.capabilities, capability) {
+		return false
+	}
+	for _, a := range m.ancestors(id) {
+		if m.agentRevoked(a) || !slices.Contains(m.declared(a), capability) {
+			return false
+		}
+	}
+	return true
+}
+
+// change is the last thing that happened to a record, deleted or not.
+func (m *model) change(owner, name string) *record {
+	f := m.last(func(f *fact) bool {
+		return strings.HasPrefix(f.kind, "memory.") && f.record.owner == owner && f.record.name == name
+	})
+	if f == nil {
+		return nil
+	}
+	return &f.record
+}
+
+func (m *model) live(owner, name string) *record {
+	if r := m.change(owner, name); r != nil && !r.deleted {
+		return r
+	}
+	return nil
+}
+
+// classOf asks every rule of the policy and takes the longest that covers.
+func (m *model) classOf(name string) string {
+	if m.policy == nil {
+		return "secret"
+	}
+	class, longest := "preference", -1
+	for rule, of := range m.policy.classes {
+		if (name == rule || strings.HasPrefix(name, rule+".")) && len(rule) > longest {
+			class, longest = of, len(rule)
+		}
+	}
+	return class
+}
+
+func (m *model) isAction(action string) bool {
+	return m.policy != nil && (action == "memory.read" || action == "memory.write" || slices.Contains(m.policy.actions, action))
+}
+
+func (m *model) isCapability(name string) bool {
+	return name == "memory.read" || name == "memory.write" || name == "agent.register" || m.isAction(name)
+}
+
+// secret reports whether a record is one, and once is always.
+func (m *model) secret(r *record) bool { return r.class == "secret" || m.classOf(r.name) == "secret" }
+
+func (m *model) sees(r *record, levels int) bool {
+	if levels == 0 {
+		return true
+	}
+	return !m.secret(r) && (r.visibility == "descendants" || r.visibility == "children" && levels == 1)
+}
+
+// request is one proposal as the model is shown it.
+type request struct {
+	control            bool
+	subject, operation string
+	body               any  // decoded, nil where the bytes are no request
+	malformed          bool // the ledger called it so, and may
+	foreign            bool // with a reply subject that is not the sender's
+}
+
+// verdict is what must come of a request.
+type verdict struct {
+	reason, owner string
+	steps         []string
+	effects       []fact
+	retry         uint64
+	read          *record
+	value         any      // of an allowed read
+	contributors  []string // of a combined one
+	unknown       bool     // the model has no opinion
+}
+
+var (
+	idForm        = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+	actionForm    = regexp.MustCompile(`^[a-z0-9_-]+(\.[a-z0-9_-]+){0,5}$`)
+	tokenForm     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
+	namespaceForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*){0,7}$`)
+	keyForm       = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
+	publicForm    = regexp.MustCompile(`^U[A-Z2-7]{55}$`)
+)
+
+func isID(s string) bool {
+	return idForm.MatchString(s) && !slices.Contains([]string{"all", "any", "svc", "sys", "none"}, s)
+}
+
+// operations of this release, by lane.
+var (
+	proposals = []string{"memory.read", "memory.write", "memory.delete", "action.authorize", "sop.validate", "agent.register"}
+	verbs     = []string{"apply", "agent.register", "agent.revoke", "principal.register", "principal.rekey", "principal.revoke", "memory.load", "environment.set", "clock.accept"}
+)
+
+func deny(reason string) verdict                   { return verdict{reason: reason} }
+func allow(reason string, effects ...fact) verdict { return verdict{reason: reason, effects: effects} }
+
+// judge says what must come of a request.
+func (m *model) judge(q request) verdict {
+	if reason := m.who(q); reason != "" {
+		return deny(reason)
+	}
+	known := proposals
+	if q.control {
+		known = verbs
+	}
+	switch {
+	case q.foreign:
+		return deny("bad_reply_subject")
+	case !slices.Contains(known, q.operation):
+		return deny("unsupported_operation")
+	case q.malformed:
+		return deny("malformed_request")
+	}
+	b, ok := q.body.(map[string]any)
+	if !ok {
+		return deny("malformed_request")
+	}
+	if id := text(b, "operation_id"); id != "" && q.operation != "memory.read" {
+		first := m.firstUse(q.subject, id)
+		switch {
+		case first == nil:
+		case first.decision.operation != q.operation || !reflect.DeepEqual(content(first.decision.request), content(b)):
+			return deny("operation_id_conflict")
+		default:
+			return verdict{retry: first.seq}
+		}
+	}
+	for _, name := range []string{"ttl_seconds", "use", "writes"} {
+		if _, later := b[name]; later {
+			return deny("unsupported_operation")
+		}
+	}
+	if q.control {
+		return m.control(q, b)
+	}
+	if m.policy == nil {
+		return deny("no_policy")
+	}
+	switch q.operation {
+	case "memory.read":
+		return m.read(q.subject, b)
+	case "memory.write":
+		return m.write(q.subject, b)
+	case "memory.delete":
+		return m.delete(q.subject, b)
+	case "action.authorize":
+		return m.authorize(q.subject, b)
+	case "sop.validate":
+		return m.procedure(q.subject, b["sop"])
+	}
+	return m.child(q.subject, b)
+}
+
+func (m *model) who(q request) string {
+	if m.agent(q.subject) != nil {
+		switch {
+		case m.agentRevoked(q.subject):
+			return "agent_revoked"
+		case q.control:
+			return "not_permitted_for_role"
+		}
+		return ""
+	}
+	p := m.principal(q.subject)
+	switch {
+	case p == nil:
+		return "unknown_agent"
+	case m.principalRevoked(q.subject):
+		return "agent_revoked"
+	case q.control && (p.role == "admin" || p.role == "registrar" && (q.operation == "agent.register" || q.operation == "agent.revoke")):
+		return ""
+	}
+	return "not_permitted_for_role"
+}
+
+// firstUse is the decision that an operation id was first used for.
+func (m *model) firstUse(subject, id string) *fact {
+	for i := range m.facts {
+		d := &m.facts[i].decision
+		if d.subject == subject && d.operationID == id && !d.step && d.operation != "memory.read" {
+			return &m.facts[i]
+		}
+	}
+	return nil
+}
+
+// content is a request without what does not count for a retry.
+func content(v any) map[string]any {
+	b, _ := v.(map[string]any)
+	rest := map[string]any{}
+	for name, value := range b {
+		if name != "operation_id" && name != "trace_id" && name != "wait_ms" {
+			rest[name] = value
+		}
+	}
+	return rest
+}
+
+func text(b map[string]any, name string) string {
+	s, _ := b[name].(string)
+	return s
+}
+
+func number(b map[string]any, name string) uint64 {
+	n, _ := b[name].(json.Number)
+	i, err := n.Int64()
+	if err != nil || i < 0 {
+		return 0
+	}
+	return uint64(i)
+}
+
+func list(b map[string]any, name string) (out []string) {
+	items, _ := b[name].([]any)
+	for _, item := range items {
+		s, _ := item.(string)
+		out = append(out, s)
+	}
+	return out
+}
+
+// large reports whether a value is over 64 KiB, as the simulation makes them:
+// in one long text.
+func large(v any) bool {
+	switch v := v.(type) {
+	case string:
+		return len(v) > 64<<10
+	case map[string]any:
+		for _, e := range v {
+			if large(e) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func nameOf(b map[string]any) string { return text(b, "namespace") + "." + text(b, "key") }
+
+func (m *model) write(me string, b map[string]any) verdict {
+	owner, name, expected := text(b, "owner_agent_id"), nameOf(b), number(b, "expected_revision")
+	before, class := m.live(owner, name), m.classOf(name)
+	_, boolean := b["value"].(bool)
+	switch {
+	case !m.holds(me, "memory.write"):
+		return deny("capability_not_inherited")
+	case owner != me:
+		return verdict{reason: "actor_is_not_owner", owner: owner}
+	case large(b["value"]):
+		return deny("request_too_large")
+	case class == "mandatory" && !boolean:
+		return deny("mandatory_type_mismatch")
+	case before != nil && expected == 0:
+		return deny("expected_revision_required")
+	case before != nil && before.revision != expected, before == nil && expected != 0:
+		return deny("revision_conflict")
+	}
+	next := record{owner: owner, name: name, visibility: text(b, "visibility"), class: class, value: b["value"], combined: class == "mandatory"}
+	if next.visibility == "" {
+		next.visibility = "private"
+		if before != nil {
+			next.visibility = before.visibility
+		}
+	}
+	if before != nil && before.class == "secret" {
+		next.class, next.combined = "secret", false
+	}
+	next.revision = m.nextRevision(owner, name)
+	return allow("owner_write", fact{kind: "memory.written", record: next})
+}
+
+// nextRevision counts what has happened to a record.
+func (m *model) nextRevision(owner, name string) uint64 {
+	n := uint64(1)
+	for i := range m.facts {
+		if r := &m.facts[i].record; strings.HasPrefix(m.facts[i].kind, "memory.") && r.owner == owner && r.name == name {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *model) delete(me string, b map[string]any) verdict {
+	owner, name := text(b, "owner_agent_id"), nameOf(b)
+	before := m.live(owner, name)
+	switch {
+	case !m.holds(me, "memory.write"):
+		return deny("capability_not_inherited")
+	case owner != me:
+		return verdict{reason: "actor_is_not_owner", owner: owner}
+	case before == nil || before.revision != number(b, "expected_revision"):
+		return deny("revision_conflict")
+	}
+	gone := *before
+	gone.deleted, gone.revision = true, m.nextRevision(owner, name)
+	return allow("owner_delete", fact{kind: "memory.deleted", record: gone})
+}
+
+func (m *model) read(me string, b map[string]any) verdict {
+	name, owner := nameOf(b), text(b, "owner_agent_id")
+	if !m.holds(me, "memory.read") {
+		return deny("capability_not_inherited")
+	}
+	line := m.ancestors(me)
+	if owner != "" {
+		r := m.live(owner, name)
+		level := slices.Index(line, owner)
+		switch {
+		case r == nil:
+			return deny("record_not_found")
+		case level >= 0 && m.sees(r, level):
+			return verdict{reason: "visible_from", owner: owner, read: r, value: r.value}
+		case m.secret(r):
+			return verdict{reason: "grant_required", owner: owner}
+		}
+		return verdict{reason: "not_visible_from", owner: owner}
+	}
+	var seen, hidden *record
+	var owners []string
+	all, typed, odd := true, true, ""
+	for level, id := range line {
+		r := m.live(id, name)
+		if r == nil {
+			continue
+		}
+		value, boolean := r.value.(bool)
+		boolean = boolean && r.combined
+		all, typed = all && value, typed && boolean
+		if m.sees(r, level) {
+			owners = append(owners, id)
+			if seen == nil {
+				seen = r
+			}
+			if !boolean && odd == "" {
+				odd = id
+			}
+		} else if hidden == nil {
+			hidden = r
+		}
+	}
+	switch {
+	case seen == nil && hidden == nil:
+		return deny("record_not_found")
+	case seen == nil:
+		return verdict{reason: "not_visible_from", owner: hidden.owner}
+	case m.classOf(name) != "mandatory":
+		return verdict{reason: "visible_from", owner: seen.owner, read: seen, value: seen.value}
+	case !typed:
+		return verdict{reason: "mandatory_type_mismatch", owner: odd}
+	}
+	return verdict{reason: "combined_from", owner: seen.owner, read: seen, value: all, contributors: owners}
+}
+
+func (m *model) authorize(me string, b map[string]any) verdict {
+	action := text(b, "action")
+	switch {
+	case !m.isAction(action):
+		return deny("unknown_action")
+	case !m.holds(me, action):
+		return deny("action_not_in_effective_capabilities")
+	case large(b["arguments"]):
+		return deny("request_too_large")
+	}
+	return allow("action_allowed")
+}
+
+// procedure judges an SOP: its shape, then each step, whatever the others are.
+func (m *model) procedure(me string, v any) verdict {
+	p, ok := v.(map[string]any)
+	version, integer := p["version"].(json.Number)
+	n, err := version.Int64()
+	steps, listed := p["steps"].([]any)
+	_, versioned := p["version"]
+	switch {
+	case !ok || len(p) != 3 || !versioned || !tokenForm.MatchString(text(p, "sop_id")):
+		return deny("sop_malformed")
+	case !integer || err != nil || n < 1 || n > 1<<53-1 || strings.ContainsAny(version.String(), ".eE-+"):
+		return deny("sop_version_invalid")
+	case !listed:
+		return deny("sop_malformed")
+	case len(steps) == 0:
+		return deny("sop_empty")
+	case len(steps) > 50:
+		return deny("sop_too_large")
+	}
+	for _, s := range steps {
+		step, ok := s.(map[string]any)
+		id, named := step["step_id"].(string)
+		_, acted := step["action"].(string)
+		arguments, given := step["arguments"]
+		_, object := arguments.(map[string]any)
+		fields := 2
+		if given {
+			fields = 3
+		}
+		if !ok || !named || !acted || len(step) != fields || given && !object || id != "" && !tokenForm.MatchString(id) {
+			return deny("sop_malformed")
+		}
+	}
+	out := verdict{reason: "sop_admitted"}
+	ids := map[string]bool{}
+	for _, s := range steps {
+		step := s.(map[string]any)
+		code := m.step(me, step, ids)
+		ids[text(step, "step_id")] = true
+		out.steps = append(out.steps, text(step, "step_id")+" "+code)
+		if code != "step_allowed" && out.reason == "sop_admitted" {
+			out.reason = code
+		}
+	}
+	return out
+}
+
+func (m *model) step(me string, step map[string]any, ids map[string]bool) string {
+	id, action := text(step, "step_id"), text(step, "action")
+	arguments, _ := step["arguments"].(map[string]any)
+	needs := action
+	if action == "memory.delete" {
+		needs = "memory.write"
+	}
+	owner, owned := arguments["owner_agent_id"]
+	memory := action == "memory.read" || action == "memory.write" || action == "memory.delete"
+	line := m.ancestors(me)
+	switch {
+	case id == "":
+		return "empty_step_id"
+	case ids[id]:
+		return "duplicate_step_id"
+	case !actionForm.MatchString(action) || len(action) > 64 || action == "agent.register" || !m.isAction(needs):
+		return "unknown_action"
+	case !m.holds(me, needs):
+		return "action_not_in_effective_capabilities"
+	case memory && action != "memory.read" && owner != any(me):
+		return "cross_owner_memory_write"
+	case memory && owned && !inLine(line, owner), !memory && strays(line, arguments):
+		return "reference_out_of_scope"
+	case large(arguments):
+		return "request_too_large"
+	case memory:
+		return m.memoryStep(action, arguments)
+	}
+	return "step_allowed"
+}
+
+func (m *model) memoryStep(action string, arguments map[string]any) string {
+	forms := map[string]func(any) bool{
+		"owner_agent_id": isText, "namespace": isText, "key": isText,
+		"value":             func(v any) bool { return v != nil },
+		"visibility":        func(v any) bool { return v == any("private") || v == any("children") || v == any("descendants") },
+		"expected_revision": func(v any) bool { n, ok := v.(json.Number); i, err := n.Int64(); return ok && err == nil && i >= 1 },
+	}
+	needs, may := []string{"namespace", "key"}, []string{"owner_agent_id"}
+	switch action {
+	case "memory.write":
+		needs, may = []string{"owner_agent_id", "namespace", "key", "value"}, []string{"visibility", "expected_revision"}
+	case "memory.delete":
+		needs, may = []string{"owner_agent_id", "namespace", "key", "expected_revision"}, nil
+	}
+	for _, name := range needs {
+		if _, ok := arguments[name]; !ok {
+			return "argument_schema"
+		}
+	}
+	for name, v := range arguments {
+		if !slices.Contains(needs, name) && !slices.Contains(may, name) || !forms[name](v) {
+			return "argument_schema"
+		}
+	}
+	if !namespaceForm.MatchString(text(arguments, "namespace")) || !keyForm.MatchString(text(arguments, "key")) {
+		return "sop_malformed"
+	}
+	if _, boolean := arguments["value"].(bool); action == "memory.write" && !boolean && m.classOf(nameOf(arguments)) == "mandatory" {
+		return "mandatory_type_mismatch"
+	}
+	return "step_allowed"
+}
+
+func isText(v any) bool { _, ok := v.(string); return ok }
+
+func inLine(line []string, owner any) bool {
+	id, ok := owner.(string)
+	return ok && slices.Contains(line, id)
+}
+
+// strays looks for an owner_agent_id outside the lineage, however deep.
+func strays(line []string, v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, e := range v {
+			if name == "owner_agent_id" && !inLine(line, e) || strays(line, e) {
+				return true
+			}
+		}
+	case []any:
+		for _, e := range v {
+			if strays(line, e) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (m *model) child(me string, b map[string]any) verdict {
+	if !m.holds(me, "agent.register") {
+		return deny("capability_not_inherited")
+	}
+	agent := fact{kind: "agent.registered", id: text(b, "agent_id"), parent: me, key: text(b, "public_key"), capabilities: list(b, "capabilities")}
+	if reason := m.newcomer(agent); reason != "" {
+		return deny(reason)
+	}
+	for _, capability := range agent.capabilities {
+		if !m.holds(me, capability) {
+			return deny("capability_not_inherited")
+		}
+	}
+	return allow("registered", agent)
+}
+
+// newcomer says what is wrong with an agent to be registered.
+func (m *model) newcomer(a fact) string {
+	depth, children := 16, 256
+	if m.policy != nil {
+		depth, children = m.policy.depth, m.policy.children
+	}
+	switch {
+	case !isID(a.id):
+		return "name_not_allowed"
+	case !publicForm.MatchString(a.key):
+		return "malformed_request"
+	case a.parent == a.id:
+		return "hierarchy_cycle"
+	case m.taken(a.id):
+		return "duplicate_agent"
+	case a.parent != "" && (m.agent(a.parent) == nil || m.agentRevoked(a.parent)):
+		return "unknown_parent"
+	case a.parent != "" && m.children(a.parent) >= children:
+		return "too_many_children"
+	case len(m.ancestors(a.parent))+1 > depth:
+		return "hierarchy_too_deep"
+	case m.keyUsed(a.key):
+		return "key_in_use"
+	}
+	return ""
+}
+
+// decode reads a request as encoding/json does, nil if it cannot.
+func decode(b []byte) any {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	var v any
+	if d.Decode(&v) != nil {
+		return nil
+	}
+	return v
+}

@@ -1,0 +1,53 @@
+package wire
+
+import "github.com/ledgerd/ledgerd/internal/events"
+
+// resource is what a decision names as its resource: of names within their
+// grammar only.
+func resource(body any) string {
+	switch r := body.(type) {
+	case *MemoryRead:
+		if r.Owner == "" {
+			return r.Namespace + "." + r.Key
+		}
+		return r.Owner + ":" + r.Namespace + "." + r.Key
+	case *MemoryWrite:
+		return r.Owner + ":" + r.Namespace + "." + r.Key
+	case *MemoryDelete:
+		return r.Owner + ":" + r.Namespace + "." + r.Key
+	case *MemoryLoad:
+		return r.Owner + ":" + r.Namespace + "." + r.Key
+	case *ActionAuthorize:
+		return named(r.Action, events.ValidAction)
+	case *SOPValidate:
+		id, _ := r.SOP.Get("sop_id")
+		return named(id.Text, events.ValidToken)
+	case *SOPSubmit:
+		id, _ := r.SOP.Get("sop_id")
+		return named(id.Text, events.ValidToken)
+	case *RunCancel:
+		return r.RunID
+	case *RunResolve:
+		return r.RunID
+	case *EmergencyDeny:
+		return r.AgentID
+	case *AgentRegister:
+		return named(r.AgentID, events.ValidID)
+	case *AgentRevoke:
+		return r.AgentID
+	case *PrincipalRegister:
+		return named(r.ID, events.ValidID)
+	case *PrincipalRekey:
+		return r.ID
+	case *PrincipalRevoke:
+		return r.ID
+	}
+	return ""
+}
+
+func named(s string, valid func(string) bool) string {
+	if valid(s) {
+		return s
+	}
+	return ""
+}
