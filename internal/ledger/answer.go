@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,17 +17,28 @@ import (
 // know of it: connections are cut, callers answered, followers poked.
 func (l *Ledger) answerAll() {
 	for b := range l.pipeline {
+		now := l.counters.now()
+		l.counters.answering.Store(now)
+		l.counters.batch.add(uint64(len(b.jobs)))
 		durable := l.settle(b)
+		if durable && b.commit != nil {
+			now = l.counters.now()
+			l.counters.sync.add(uint64(now-b.at) / 1000)
+		}
 		for _, j := range b.jobs {
 			if !durable {
 				j.finish(notKnown)
 				continue
+			}
+			if j.proposal != nil {
+				l.counters.decided(j, now)
 			}
 			l.answer(j)
 		}
 		if durable && len(b.sealed) > 0 {
 			l.wake()
 		}
+		l.counters.answering.Store(0)
 	}
 }
 
@@ -74,6 +86,11 @@ func (l *Ledger) wake() {
 }
 
 func (l *Ledger) answer(j *job) {
+	if j.spoiled != nil {
+		l.spoiled(j.spoiled)
+		j.finish(notKnown)
+		return
+	}
 	if j.answer == nil {
 		return
 	}
@@ -87,7 +104,13 @@ func (l *Ledger) answer(j *job) {
 	}
 	r, err := l.reply(j)
 	if err != nil {
-		l.fail(err)
+		// The decision stands in the log, but what was asked for cannot be
+		// given: no value, no allowance. Only a payload may be at fault.
+		if errors.Is(err, ErrPayload) {
+			l.spoiled(err)
+		} else {
+			l.fail(err)
+		}
 		j.finish(notKnown)
 		return
 	}
@@ -174,11 +197,11 @@ func (l *Ledger) value(rec *projection.Record) ([]byte, error) {
 		return nil, err
 	}
 	if !ok {
-		return nil, fmt.Errorf("payload %d of a live record is missing", at)
+		return nil, fmt.Errorf("payload %d of a live record is missing: %w", at, ErrPayload)
 	}
 	if !rec.OwnPayload {
 		if b, err = requestValue(b); err != nil {
-			return nil, fmt.Errorf("payload %d: %w", at, err)
+			return nil, fmt.Errorf("payload %d: %w: %w", at, ErrPayload, err)
 		}
 	}
 	l.values.put(rec.Written, b)
@@ -329,6 +352,7 @@ func (l *Ledger) checkpoint() error {
 	}
 	l.lastNote.Store(&text)
 	l.signed.Store(size)
+	l.counters.checkpoints.Add(1)
 	return nil
 }
 

@@ -58,10 +58,12 @@ type job struct {
 	query    func(*projection.State) func() []byte
 	note     events.Body
 	answer   func(Answer)
+	at       int64 // when it was submitted
 
 	outcome *Outcome
 	sealed  sealedEvent // the outcome's decision, unless it is a retry
 	render  func() []byte
+	spoiled error // what it rests on does not open: no outcome
 }
 
 // Ledger is an open ledger. Its fields fall into three parts.
@@ -102,6 +104,7 @@ type Ledger struct {
 	signed    atomic.Uint64 // size of the last anchored checkpoint
 	lastNote  atomic.Pointer[[]byte]
 	signing   sync.Mutex // one checkpoint at a time
+	counters  counters
 
 	Hooks Hooks // set before Run
 }
@@ -110,6 +113,7 @@ type Ledger struct {
 type batch struct {
 	jobs   []*job
 	commit *store.Commit // nil where nothing was written
+	at     int64         // when it was appended
 	sealed []sealedEvent
 	failed bool // nothing of it may be told
 }
@@ -130,7 +134,7 @@ func (l *Ledger) Submit(p *Proposal, answer func(Answer)) reason.Code {
 	if l.low.Load() >= lane {
 		return reason.StorageLow
 	}
-	return l.enqueue(queue, &job{proposal: p, answer: answer})
+	return l.enqueue(queue, &job{proposal: p, answer: answer, at: l.counters.now()})
 }
 
 // Ask runs look in the writer's goroutine, on a state that includes every
@@ -241,11 +245,13 @@ func (l *Ledger) write(ctx context.Context) {
 			return
 		}
 		b := &batch{jobs: jobs}
+		l.counters.writing.Store(l.counters.now())
 		if err := l.judge(b); err != nil {
 			b.failed = true
 			l.fail(err)
 		}
 		l.pipeline <- b
+		l.counters.writing.Store(0)
 		if b.failed {
 			return
 		}
@@ -321,6 +327,7 @@ func (l *Ledger) judge(b *batch) error {
 	if err != nil || len(w.sealed) == 0 {
 		return err
 	}
+	b.at = l.counters.now()
 	commit, err := l.store.Append(w.batch)
 	if err != nil {
 		return fmt.Errorf("append %d events after %d: %w", len(w.sealed), w.batch.First-1, err)
@@ -343,6 +350,7 @@ func (l *Ledger) judgeAll(b *batch) (*sealing, error) {
 			return nil, err
 		}
 	}
+	l.counters.measure(l.state)
 	b.sealed = w.sealed
 	return w, nil
 }
@@ -358,11 +366,14 @@ func (l *Ledger) judgeOne(w *sealing, j *job) error {
 	p := j.proposal
 	now := l.now()
 	if err := l.fillIn(p); err != nil {
-		return err
+		return j.spoil(err)
 	}
 	j.outcome = Decide(l.state, p)
 	if j.outcome.Retry != 0 {
 		return nil
+	}
+	if err := w.canSeal(p, j.outcome); err != nil {
+		return j.spoil(err)
 	}
 	if b, accepted := j.clockAccepted(); accepted {
 		l.clock.accept(b.Wall)
@@ -371,6 +382,17 @@ func (l *Ledger) judgeOne(w *sealing, j *job) error {
 		return err
 	}
 	j.sealed = w.decision
+	return nil
+}
+
+// spoil takes the outcome away from a job that rests on a payload or data key
+// that does not open: nothing of it is in the log or the state, and it is
+// answered not_known_committed. Any other error is the ledger's end.
+func (j *job) spoil(err error) error {
+	if !errors.Is(err, ErrPayload) {
+		return err
+	}
+	j.outcome, j.spoiled = nil, err
 	return nil
 }
 
@@ -420,7 +442,7 @@ func (l *Ledger) payload(seq uint64) (b []byte, ok bool, err error) {
 		return nil, false, err
 	}
 	if events.PayloadCommitment(salt, b) != e.Payload {
-		return nil, false, fmt.Errorf("payload %d is not the one its event commits to: %w", seq, store.ErrCorrupt)
+		return nil, false, fmt.Errorf("payload %d is not the one its event commits to: %w", seq, ErrPayload)
 	}
 	return b, true, nil
 }

@@ -135,6 +135,7 @@ func load(o Options, log Log, sealKey []byte) (*Ledger, error) {
 		closing:   make(chan struct{}),
 		stopped:   make(chan struct{}),
 	}
+	l.counters.init()
 	var err error
 	if l.sealer, err = newSealer(l.origin, sealKey, log.DataKey); err != nil {
 		return nil, err
@@ -153,6 +154,7 @@ func load(o Options, log Log, sealKey []byte) (*Ledger, error) {
 		return nil, err
 	}
 	l.name = l.state.Ledger
+	l.counters.measure(l.state)
 	l.registry = newRegistry(l.state)
 	l.clock = newClock(o.Clock, l.state.Time)
 	return l, nil
