@@ -86,12 +86,7 @@ func (l *Ledger) wake() {
 }
 
 func (l *Ledger) answer(j *job) {
-	if j.spoiled != nil {
-		l.spoiled(j.spoiled)
-		j.finish(notKnown)
-		return
-	}
-	if j.answer == nil {
+	if j.answer == nil && j.spoiled == nil {
 		return
 	}
 	if j.proposal == nil {
@@ -130,6 +125,9 @@ func (l *Ledger) render() {
 }
 
 func (l *Ledger) reply(j *job) (*wire.Reply, error) {
+	if j.spoiled != nil {
+		return nil, j.spoiled
+	}
 	if j.outcome.Retry != 0 {
 		return l.recorded(j.outcome.Retry)
 	}
@@ -334,6 +332,7 @@ func (l *Ledger) checkpoint() error {
 	defer l.signing.Unlock()
 	size, signed := l.store.Durable(), l.signed.Load()
 	if size == signed {
+		l.counters.anchored.Store(l.counters.now())
 		return nil
 	}
 	if err := l.store.ReadBack(signed+1, size); err != nil {
@@ -353,6 +352,7 @@ func (l *Ledger) checkpoint() error {
 	l.lastNote.Store(&text)
 	l.signed.Store(size)
 	l.counters.checkpoints.Add(1)
+	l.counters.anchored.Store(l.counters.now())
 	return nil
 }
 

@@ -105,6 +105,7 @@ type counters struct {
 	batch     histogram // jobs
 
 	checkpoints atomic.Uint64
+	anchored    atomic.Int64 // when the anchor was last seen to be where the log is
 
 	agents, principals, records, operations atomic.Int64
 	policy                                  atomic.Bool
@@ -216,7 +217,7 @@ const (
 	damagedNamed = 16 // payloads named in logs and health; the others are counted
 
 	stuckAfter  = 5 * time.Second  // of one batch, or of its sync
-	anchorAfter = 10 * time.Second // an event may be without a checkpoint
+	anchorAfter = 10 * time.Second // without a new checkpoint where one is due
 )
 
 // spoiled takes note of a payload that does not open. One answer fails for it;
@@ -315,8 +316,9 @@ func (l *Ledger) checkWriter() Check {
 }
 
 func (l *Ledger) checkAnchor() Check {
-	if age := l.Age(l.signed.Load() + 1); age > anchorAfter {
-		return Check{"anchor", CheckFail, fmt.Sprintf("the anchor is %d s behind the log: what was answered since then could be lost unseen", int64(age.Seconds()))}
+	behind := time.Duration(l.counters.now() - l.counters.anchored.Load())
+	if behind > anchorAfter && l.signed.Load() < l.Durable() {
+		return Check{"anchor", CheckFail, fmt.Sprintf("the anchor has not moved for %d s: what was answered since then could be lost unseen", int64(behind.Seconds()))}
 	}
 	return Check{"anchor", CheckOK, ""}
 }

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -27,7 +28,7 @@ type Door struct {
 // The metrics. No label's value comes from outside: operations, reasons, lanes
 // and checks are closed lists.
 var (
-	infoDesc      = desc("build_info", "Always 1.", "version", "go")
+	infoDesc      = desc("build_info", "Always 1.", "build", "rules", "format", "go")
 	readyDesc     = desc("ready", "1 when /readyz answers 200.")
 	checkDesc     = desc("check", "0 ok, 1 warning, 2 failed; see /readyz?verbose.", "check")
 	decisionsDesc = desc("decisions_total", "Decisions in the log, by operation and reason code.", "operation", "reason", "allowed")
@@ -82,7 +83,8 @@ func (c *collector) Describe(chan<- *prometheus.Desc) {}
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	e := emitter(out)
-	e.gauge(infoDesc, 1, c.version.Version, c.version.Go)
+	v := c.version
+	e.gauge(infoDesc, 1, v.Build, strconv.FormatUint(v.Rules, 10), v.Format, v.Go)
 	source := c.state.Load().source
 	if source == nil {
 		e.gauge(readyDesc, 0)

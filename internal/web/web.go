@@ -6,6 +6,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -45,9 +46,10 @@ type Options struct {
 
 // Version is what /version shows.
 type Version struct {
-	Version string `json:"version"`
-	Build   string `json:"build"`
-	Go      string `json:"go"`
+	Build  string `json:"build"`
+	Rules  uint64 `json:"rules"`
+	Format string `json:"format"`
+	Go     string `json:"go"`
 }
 
 // Source is what is shown of a ledger that serves. Both functions are called
@@ -61,6 +63,7 @@ type Source struct {
 // Server answers HTTP.
 type Server struct {
 	listener net.Listener
+	host     string // as asked for
 	http     *http.Server
 	secure   bool
 	version  Version
@@ -99,7 +102,8 @@ func Listen(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--http: %w; give another host:port, port 0 for any free one", err)
 	}
-	s := &Server{listener: listener, secure: o.TLS != nil, version: o.Version, failed: make(chan error, 1)}
+	host, _, _ := net.SplitHostPort(o.Listen)
+	s := &Server{listener: listener, host: cmp.Or(host, "0.0.0.0"), secure: o.TLS != nil, version: o.Version, failed: make(chan error, 1)}
 	s.state.Store(&state{missing: "the ledger is being opened"})
 	if s.secure {
 		config := o.TLS.Clone()
@@ -131,7 +135,8 @@ func (s *Server) URL() string {
 	if s.secure {
 		scheme = "https"
 	}
-	return scheme + "://" + s.listener.Addr().String()
+	_, port, _ := net.SplitHostPort(s.listener.Addr().String())
+	return scheme + "://" + net.JoinHostPort(s.host, port)
 }
 
 // Failed receives the fault after which the server answers no more.
