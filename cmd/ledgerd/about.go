@@ -14,6 +14,7 @@ import (
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/ledger"
 	"github.com/ledgerd/ledgerd/internal/reason"
+	"github.com/ledgerd/ledgerd/internal/web"
 )
 
 // build names this program in the log's ledger.opened events.
@@ -42,18 +43,17 @@ func semver() string {
 	return "0.0.0-devel"
 }
 
+func versionInfo() web.Version {
+	return web.Version{Build: build(), Rules: ledger.Rules, Format: events.Format, Go: runtime.Version()}
+}
+
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
 		Short:   "Say which build this is, which rules it judges by and which format it writes",
 		Example: `  ledgerd version -o json`,
 		RunE: func(*cobra.Command, []string) error {
-			v := struct {
-				Build  string `json:"build"`
-				Rules  uint64 `json:"rules"`
-				Format string `json:"format"`
-				Go     string `json:"go"`
-			}{build(), ledger.Rules, events.Format, runtime.Version()}
+			v := versionInfo()
 			return a.showStruct(v, func() {
 				fmt.Fprintf(a.stdout, "ledgerd %s  rules %d  format %s  %s\n", v.Build, v.Rules, v.Format, v.Go)
 			})

@@ -5,13 +5,16 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"math/big"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
@@ -49,6 +52,7 @@ func TestScript(t *testing.T) {
 			"checklog": checklog,
 			"chain":    chain,
 			"receipt":  receipt,
+			"fetch":    fetch,
 		},
 	})
 }
@@ -78,9 +82,28 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 func ready(ts *testscript.TestScript, _ bool, args []string) {
 	r := readReady(ts, args[0])
 	ts.Setenv("LEDGERD_SERVER", r.NATS)
+	ts.Setenv("HTTP", r.HTTP)
 	_, address, _ := strings.Cut(r.NATS, "://")
 	ts.Setenv("ADDRESS", address)
 	ts.Setenv("ORIGIN", r.Origin)
+}
+
+// fetch STATUS PATH FILE asks the server's HTTP side and keeps the answer's body
+// in FILE.
+func fetch(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 3 {
+		ts.Fatalf("usage: fetch STATUS PATH FILE")
+	}
+	anyCertificate := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	r, err := anyCertificate.Get(ts.Getenv("HTTP") + args[1])
+	ts.Check(err)
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	ts.Check(err)
+	if strconv.Itoa(r.StatusCode) != args[0] {
+		ts.Fatalf("%s: %d, want %s: %s", args[1], r.StatusCode, args[0], body)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[2]), body, 0o600))
 }
 
 type readyFile struct {

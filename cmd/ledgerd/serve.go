@@ -22,6 +22,7 @@ import (
 	"github.com/ledgerd/ledgerd/internal/ledger"
 	"github.com/ledgerd/ledgerd/internal/natsapi"
 	"github.com/ledgerd/ledgerd/internal/store"
+	"github.com/ledgerd/ledgerd/internal/web"
 )
 
 func (a *app) initCommand() *cobra.Command {
@@ -80,7 +81,7 @@ func openFault(data string, err error) error {
 	case errors.Is(err, store.ErrLocked):
 		return &exitError{exitConflict, fmt.Errorf("%w; one ledgerd serves a directory at a time", err)}
 	case errors.Is(err, store.ErrNoAnchor), errors.Is(err, store.ErrBehindAnchor), errors.Is(err, store.ErrDiverged),
-		errors.Is(err, store.ErrCorrupt), errors.Is(err, natsapi.ErrDisagrees):
+		errors.Is(err, store.ErrCorrupt), errors.Is(err, ledger.ErrPayload), errors.Is(err, natsapi.ErrDisagrees):
 		return &exitError{exitIntegrity, fmt.Errorf("%s; nothing was written: run verify --data %s before anything else", plain(err), data)}
 	case errors.Is(err, store.ErrStorageLow):
 		return &exitError{exitUnavailable, fmt.Errorf("%w; free some space first", err)}
@@ -109,6 +110,8 @@ type nodeOptions struct {
 	data, listen, readyFile, http    string
 	tlsCert, tlsKey, anchor, minFree string
 	anchorSync                       string
+	logFormat, logLevel              string
+	httpPlain                        bool
 	rate, burst                      int
 }
 
@@ -118,16 +121,17 @@ func (a *app) serveCommand() *cobra.Command {
 		Use:   "serve --data DIR",
 		Short: "Serve a ledger over NATS",
 		Long: `Serve a ledger over NATS until SIGTERM or SIGINT; then finish what was accepted,
-sign a checkpoint and exit 0. Off the loopback interface TLS is required. The
-ledger's name is the one it was made with; -o has no effect.`,
+sign a checkpoint and exit 0. Off the loopback interface TLS is required. With
+--http, probes and metrics are served too, over TLS where there is a certificate;
+they hold no names of agents and no values. The ledger's name is the one it was
+made with; -o has no effect.`,
 		Example: `  ledgerd serve --data ./data
+  ledgerd serve --data ./data --http 127.0.0.1:9222 --log-format json
   ledgerd serve --data ./data --listen 0.0.0.0:4222 --tls-cert cert.pem --tls-key key.pem`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case o.data == "":
 				return usagef("which ledger? give --data DIR")
-			case o.http != "":
-				return usagef("--http: the web interface is not in this release")
 			}
 			if cmd.Flags().Changed("ledger") {
 				o.ledger = a.ledger
@@ -139,7 +143,10 @@ ledger's name is the one it was made with; -o has no effect.`,
 	f := cmd.Flags()
 	f.StringVar(&o.data, "data", "", "the data directory")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:4222", "host:port for NATS clients; port 0 takes any free one")
-	f.StringVar(&o.http, "http", "", "not in this release")
+	f.StringVar(&o.http, "http", "", "host:port for /livez, /readyz, /metrics and /version; port 0 takes any free one (default: off)")
+	f.BoolVar(&o.httpPlain, "http-plain", false, "serve --http without TLS, off the loopback interface too")
+	f.StringVar(&o.logFormat, "log-format", "text", "text or json, one line each on standard error")
+	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&o.readyFile, "ready-file", "", "written, as JSON {nats_url,http_url,origin,pid}, when the ledger serves")
 	f.StringVar(&o.tlsCert, "tls-cert", "", "certificate chain, PEM")
 	f.StringVar(&o.tlsKey, "tls-key", "", "its private key, PEM")
@@ -155,6 +162,7 @@ ledger's name is the one it was made with; -o has no effect.`,
 type node struct {
 	ledger *ledger.Ledger
 	front  *natsapi.Node
+	web    *web.Server // nil without --http
 	cancel context.CancelFunc
 	ended  chan error // what Run returned
 }
@@ -178,6 +186,21 @@ func startNode(o nodeOptions, log *slog.Logger) (*node, error) {
 	if err := checkListen(o.listen, tlsConfig != nil); err != nil {
 		return nil, err
 	}
+	side, err := listenHTTP(o, tlsConfig, log)
+	if err != nil {
+		return nil, err
+	}
+	n, err := openNode(o, minFree, tlsConfig, log)
+	if err != nil {
+		return nil, errors.Join(err, closeHTTP(side))
+	}
+	n.web = side
+	n.show()
+	return n, nil
+}
+
+// openNode opens the ledger and starts the front door.
+func openNode(o nodeOptions, minFree uint64, tlsConfig *tls.Config, log *slog.Logger) (*node, error) {
 	stream := filepath.Join(o.data, "stream")
 	l, err := ledger.Open(ledger.Options{
 		Dir: o.data, Anchor: o.anchor, AnchorSync: o.anchorSync == "every", MinFree: minFree,
@@ -202,6 +225,9 @@ func startNode(o nodeOptions, log *slog.Logger) (*node, error) {
 // stop ends the service: nothing new is taken, what was accepted is answered,
 // a checkpoint is signed.
 func (n *node) stop() error {
+	if n.web != nil {
+		n.web.Withdraw("the ledger is being stopped")
+	}
 	n.front.Drain()
 	n.cancel()
 	return errors.Join(<-n.ended, n.close())
@@ -210,7 +236,7 @@ func (n *node) stop() error {
 func (n *node) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
-	return n.front.Close(ctx)
+	return errors.Join(n.front.Close(ctx), closeHTTP(n.web))
 }
 
 // checkLedger refuses a ledger of another name than want, unless that is empty.
@@ -290,8 +316,11 @@ func parseBytes(s string) (uint64, error) {
 }
 
 func (a *app) serve(ctx context.Context, o nodeOptions) error {
+	log, err := newLogger(a.stderr, o.logFormat, o.logLevel)
+	if err != nil {
+		return err
+	}
 	tuneRuntime()
-	log := slog.New(slog.NewTextHandler(a.stderr, nil))
 	n, err := startNode(o, log)
 	if err != nil {
 		return err
@@ -304,6 +333,8 @@ func (a *app) serve(ctx context.Context, o nodeOptions) error {
 		log.Info("stopping")
 		err = n.stop()
 	case err = <-n.front.Failed():
+		err = errors.Join(err, n.stop())
+	case err = <-n.webFailed():
 		err = errors.Join(err, n.stop())
 	case err = <-n.ended:
 		err = errors.Join(stoppedBy(err), n.close())
@@ -339,11 +370,11 @@ func usable(url string) string {
 
 // announce says that the ledger serves, last of all in the ready file.
 func (n *node) announce(o nodeOptions, log *slog.Logger) error {
-	log.Info("serving", "url", n.front.URL(), "origin", n.ledger.Origin())
+	log.Info("serving", "url", n.front.URL(), "http", n.httpURL(), "origin", n.ledger.Origin())
 	if o.readyFile == "" {
 		return nil
 	}
-	b, err := json.Marshal(readyContent{usable(n.front.URL()), "", n.ledger.Origin(), os.Getpid()})
+	b, err := json.Marshal(readyContent{usable(n.front.URL()), n.httpURL(), n.ledger.Origin(), os.Getpid()})
 	if err == nil {
 		err = writeOver(o.readyFile, append(b, '\n'))
 	}

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -32,7 +33,14 @@ func (l *Ledger) answerAll() {
 }
 
 func (l *Ledger) answerBatch(b *batch) {
+	now := l.counters.now()
+	l.counters.answering.Store(now)
+	l.counters.batch.add(uint64(len(b.jobs)))
 	durable := l.settle(b)
+	if durable && b.commit != nil {
+		now = l.counters.now()
+		l.counters.sync.add(uint64(now-b.at) / 1000)
+	}
 	if durable {
 		l.dispatch(b)
 	}
@@ -41,12 +49,16 @@ func (l *Ledger) answerBatch(b *batch) {
 			j.finish(notKnown)
 			continue
 		}
+		if j.proposal != nil {
+			l.counters.decided(j, now)
+		}
 		l.answer(j)
 	}
 	if durable && len(b.sealed) > 0 {
 		l.tell(b.runs)
 		l.wake()
 	}
+	l.counters.answering.Store(0)
 }
 
 // dispatch sends what a durable batch has started, and says what it denies.
@@ -105,7 +117,7 @@ func (l *Ledger) wake() {
 }
 
 func (l *Ledger) answer(j *job) {
-	if j.answer == nil {
+	if j.answer == nil && j.spoiled == nil {
 		return
 	}
 	if j.report != nil {
@@ -126,7 +138,13 @@ func (l *Ledger) answer(j *job) {
 	}
 	r, err := l.reply(j)
 	if err != nil {
-		l.fail(err)
+		// The decision stands in the log, but what was asked for cannot be
+		// given: no value, no allowance. Only a payload may be at fault.
+		if errors.Is(err, ErrPayload) {
+			l.spoiled(err)
+		} else {
+			l.fail(err)
+		}
 		j.finish(notKnown)
 		return
 	}
@@ -153,6 +171,9 @@ func (l *Ledger) render() {
 }
 
 func (l *Ledger) reply(j *job) (*wire.Reply, error) {
+	if j.spoiled != nil {
+		return nil, j.spoiled
+	}
 	if j.outcome.Retry != 0 {
 		return l.recorded(j.outcome.Retry)
 	}
@@ -222,11 +243,11 @@ func (l *Ledger) value(rec *projection.Record) ([]byte, error) {
 		return nil, err
 	}
 	if !ok {
-		return nil, fmt.Errorf("payload %d of a live record is missing", at)
+		return nil, fmt.Errorf("payload %d of a live record is missing: %w", at, ErrPayload)
 	}
 	if !rec.OwnPayload {
 		if b, err = requestValue(b); err != nil {
-			return nil, fmt.Errorf("payload %d: %w", at, err)
+			return nil, fmt.Errorf("payload %d: %w: %w", at, ErrPayload, err)
 		}
 	}
 	l.values.put(rec.Written, b)
@@ -359,6 +380,7 @@ func (l *Ledger) checkpoint() error {
 	defer l.signing.Unlock()
 	size, signed := l.store.Durable(), l.signed.Load()
 	if size == signed {
+		l.counters.anchored.Store(l.counters.now())
 		return nil
 	}
 	if err := l.store.ReadBack(signed+1, size); err != nil {
@@ -377,6 +399,8 @@ func (l *Ledger) checkpoint() error {
 	}
 	l.lastNote.Store(&text)
 	l.signed.Store(size)
+	l.counters.checkpoints.Add(1)
+	l.counters.anchored.Store(l.counters.now())
 	return nil
 }
 

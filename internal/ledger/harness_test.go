@@ -226,8 +226,14 @@ func (silent) Fatalf(f string, arg ...any) { panic(fmt.Sprintf(f, arg...)) }
 // overwritePayload exchanges a payload record behind the ledger's back.
 func overwritePayload(t testing.TB, o ledger.Options, seq uint64, record []byte) {
 	t.Helper()
+	overwrite(t, o, binary.BigEndian.AppendUint64([]byte{'p'}, seq), record)
+}
+
+// overwrite puts a value into a closed log's database.
+func overwrite(t testing.TB, o ledger.Options, key, value []byte) {
+	t.Helper()
 	db, err := pebble.Open(filepath.Join(o.Dir, "db"), &pebble.Options{FormatMajorVersion: pebble.FormatNewest, Logger: silent{}})
 	must(t, err)
-	must(t, db.Set(binary.BigEndian.AppendUint64([]byte{'p'}, seq), record, pebble.Sync))
+	must(t, db.Set(key, value, pebble.Sync))
 	must(t, db.Close())
 }

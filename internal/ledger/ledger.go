@@ -63,6 +63,7 @@ type job struct {
 	tick     bool
 	handler  string // whose report it is
 	answer   func(Answer)
+	at       int64 // when it was submitted
 
 	outcome  *Outcome
 	sealed   sealedEvent     // the outcome's decision, unless it is a retry
@@ -70,6 +71,7 @@ type job struct {
 	inFlight []wire.InFlight // what an emergency deny came too late for
 	told     reason.Code     // of a report or a run's end, what the answer says
 	render   func() []byte
+	spoiled  error // what it rests on does not open: no outcome
 }
 
 // Ledger is an open ledger. Its fields fall into three parts.
@@ -116,6 +118,7 @@ type Ledger struct {
 	signed    atomic.Uint64 // size of the last anchored checkpoint
 	lastNote  atomic.Pointer[[]byte]
 	signing   sync.Mutex // one checkpoint at a time
+	counters  counters
 
 	Hooks Hooks // set before Run
 }
@@ -124,6 +127,7 @@ type Ledger struct {
 type batch struct {
 	jobs   []*job
 	commit *store.Commit // nil where nothing was written
+	at     int64         // when it was appended
 	sealed []sealedEvent
 	execs  []wire.Exec // effects that have started
 	runs   []runView   // that it changed
@@ -147,7 +151,7 @@ func (l *Ledger) Submit(p *Proposal, answer func(Answer)) reason.Code {
 	if l.low.Load() >= lane {
 		return reason.StorageLow
 	}
-	return l.enqueue(queue, &job{proposal: p, answer: answer})
+	return l.enqueue(queue, &job{proposal: p, answer: answer, at: l.counters.now()})
 }
 
 // Ask runs look in the writer's goroutine, on a state that includes every
@@ -258,11 +262,13 @@ func (l *Ledger) write(ctx context.Context) {
 			return
 		}
 		b := &batch{jobs: jobs}
+		l.counters.writing.Store(l.counters.now())
 		if err := l.judge(b); err != nil {
 			b.failed = true
 			l.fail(err)
 		}
 		l.pipeline <- b
+		l.counters.writing.Store(0)
 		if b.failed {
 			return
 		}
@@ -348,6 +354,7 @@ func (l *Ledger) judge(b *batch) error {
 	if err != nil || len(w.sealed) == 0 {
 		return err
 	}
+	b.at = l.counters.now()
 	commit, err := l.store.Append(w.batch)
 	if err != nil {
 		return fmt.Errorf("append %d events after %d: %w", len(w.sealed), w.batch.First-1, err)
@@ -370,6 +377,7 @@ func (l *Ledger) judgeAll(b *batch) (*sealing, error) {
 			return nil, err
 		}
 	}
+	l.counters.measure(l.state)
 	b.sealed = w.sealed
 	w.handOver(b)
 	return w, nil
@@ -390,7 +398,7 @@ func (l *Ledger) judgeOne(w *sealing, j *job) error {
 	p := j.proposal
 	now := l.now()
 	if err := l.fillIn(p); err != nil {
-		return err
+		return j.spoil(err)
 	}
 	j.outcome = Decide(l.state, p)
 	if j.outcome.Retry != 0 {
@@ -399,6 +407,9 @@ func (l *Ledger) judgeOne(w *sealing, j *job) error {
 	}
 	if deny := j.outcome.Deny; deny != nil && j.outcome.Decision.Allowed {
 		j.inFlight = inFlight(l.state, deny)
+	}
+	if err := w.canSeal(p, j.outcome); err != nil {
+		return j.spoil(err)
 	}
 	if b, accepted := j.clockAccepted(); accepted {
 		l.clock.accept(b.Wall)
@@ -430,6 +441,17 @@ func (l *Ledger) showRun(j *job) {
 		v := l.view(run)
 		j.run = &v
 	}
+}
+
+// spoil takes the outcome away from a job that rests on a payload or data key
+// that does not open: nothing of it is in the log or the state, and it is
+// answered not_known_committed. Any other error is the ledger's end.
+func (j *job) spoil(err error) error {
+	if !errors.Is(err, ErrPayload) {
+		return err
+	}
+	j.outcome, j.spoiled = nil, err
+	return nil
 }
 
 func (j *job) clockAccepted() (*events.ClockAccepted, bool) {
@@ -485,7 +507,7 @@ func (l *Ledger) payload(seq uint64) (b []byte, ok bool, err error) {
 		return nil, false, err
 	}
 	if events.PayloadCommitment(salt, b) != e.Payload {
-		return nil, false, fmt.Errorf("payload %d is not the one its event commits to: %w", seq, store.ErrCorrupt)
+		return nil, false, fmt.Errorf("payload %d is not the one its event commits to: %w", seq, ErrPayload)
 	}
 	return b, true, nil
 }

@@ -138,6 +138,7 @@ func load(o Options, log Log, sealKey []byte) (*Ledger, error) {
 		closing:    make(chan struct{}),
 		stopped:    make(chan struct{}),
 	}
+	l.counters.init()
 	var err error
 	if l.sealer, err = newSealer(l.origin, sealKey, log.DataKey); err != nil {
 		return nil, err
@@ -158,6 +159,7 @@ func load(o Options, log Log, sealKey []byte) (*Ledger, error) {
 	l.name = l.state.Ledger
 	l.controlState()
 	l.openRuns.Store(int64(l.state.OpenCount()))
+	l.counters.measure(l.state)
 	l.registry = newRegistry(l.state)
 	l.clock = newClock(o.Clock, l.state.Time)
 	return l, nil
@@ -274,22 +276,26 @@ func (l *Ledger) begin() error {
 	return l.checkpoint()
 }
 
-// checkSealKey opens one data key, so that another ledger's seal.key is found
-// before anything is served.
+// checkSealKey opens data keys until one fits, so that another ledger's seal.key
+// is found before anything is served. A single one that does not fit is damage,
+// and its owner's alone.
 func (l *Ledger) checkSealKey() error {
+	var wrong error
 	for _, id := range append(l.state.PrincipalIDs(), l.state.AgentIDs()...) {
-		if _, stored, err := l.reads.DataKey(id); err != nil || !stored {
-			if err != nil {
-				return err
-			}
+		_, stored, err := l.reads.DataKey(id)
+		if err != nil {
+			return err
+		}
+		if !stored {
 			continue
 		}
-		if _, err := l.sealer.existing(id); err != nil {
-			return fmt.Errorf("keys/seal.key is not this ledger's: %w", err)
+		if _, err := l.sealer.existing(id); err == nil {
+			return nil
+		} else if wrong == nil {
+			wrong = fmt.Errorf("keys/seal.key is not this ledger's: %w", err)
 		}
-		return nil
 	}
-	return nil
+	return wrong
 }
 
 // saveSnapshot keeps the state for the next opening.

@@ -31,22 +31,6 @@ func (l *Ledger) Events(from, to uint64, fn func(seq uint64, b []byte) error) er
 // Event returns the exact bytes of a durable event.
 func (l *Ledger) Event(seq uint64) ([]byte, error) { return l.store.Event(seq) }
 
-// Health says what keeps the ledger from full service; empty when nothing
-// does. Safe for concurrent use.
-func (l *Ledger) Health() []string {
-	var faults []string
-	if err := l.Err(); err != nil {
-		faults = append(faults, err.Error())
-	}
-	if l.low.Load() > 0 {
-		faults = append(faults, string(reason.StorageLow))
-	}
-	if l.clock.isSuspect() {
-		faults = append(faults, "the wall clock is more than a minute ahead of ledger time and not followed; an admin may accept it with clock.accept")
-	}
-	return faults
-}
-
 // Recorded is the reply to the decision at seq as its asker got it, without
 // value or result; full adds what the asker was not told. run is the run that it
 // admitted, as it stands, nil for none.

@@ -49,6 +49,11 @@ func (l *Ledger) judgeReport(w *sealing, j *job) error {
 		return nil
 	}
 	run, step := l.state.Effect(j.report.OperationID)
+	if err := l.sealer.check(run.Agent); err != nil { // the handler goes on telling until somebody has mended it
+		j.told = reason.NotKnownCommitted
+		l.log.Error("a report cannot be kept", "run", run.ID, "error", err)
+		return nil
+	}
 	if err := w.follow(run, step.Granted, effects...); err != nil {
 		return err
 	}
@@ -110,9 +115,12 @@ func (l *Ledger) procedure(run *projection.Run) *procedure {
 		p.salt = salt
 		p.steps, err = ProcedureSteps(b)
 	}
-	if len(p.steps) != len(run.Steps) {
+	if err == nil {
+		err = l.sealer.check(run.Agent)
+	}
+	if len(p.steps) != len(run.Steps) || err != nil {
 		p.broken = true
-		l.log.Error("a run cannot go on: the procedure beside its decision does not open", "run", run.ID, "decision", run.Decision, "error", err)
+		l.log.Error("a run cannot go on: the procedure beside its decision, or its agent's data key, does not open", "run", run.ID, "decision", run.Decision, "error", err)
 	}
 	return p
 }

@@ -143,6 +143,14 @@ func (s *sealer) dataKey(owner string) (key cipher.AEAD, wrapped []byte, err err
 	return key, wrapped, nil
 }
 
+// check reports whether an owner's key, if there is one, opens.
+func (s *sealer) check(owner string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, err := s.existing(owner)
+	return err
+}
+
 // existing returns an owner's key, nil if there is none.
 func (s *sealer) existing(owner string) (cipher.AEAD, error) {
 	if key := s.keys[owner]; key != nil {

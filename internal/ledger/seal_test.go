@@ -13,6 +13,7 @@ import (
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/ledger"
+	"github.com/ledgerd/ledgerd/internal/projection"
 	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/replay"
 	"github.com/ledgerd/ledgerd/internal/replay/replaytest"
@@ -266,14 +267,75 @@ func TestAnExchangedPayloadIsNotServed(t *testing.T) {
 	if report := replay.Run(src); report.Found != 1 || report.Findings[0].Seq != r.Seq {
 		t.Errorf("report: %+v", report)
 	}
-	for _, p := range []*ledger.Proposal{
-		replaytest.Proposal(wire.Propose, "researcher", "memory.read", readBody("notes.a")),
-		proposeWrite("a", `"theirs"`, 0, "w1"),
-	} {
-		s = replaytest.Start(t, o)
-		expect(t, <-s.Send(p), reason.NotKnownCommitted)
-		if err := s.End(); !errors.Is(err, store.ErrCorrupt) {
-			t.Errorf("Run returned %v", err)
+	s = replaytest.Start(t, o)
+	for range 2 {
+		for _, p := range []*ledger.Proposal{
+			replaytest.Proposal(wire.Propose, "researcher", "memory.read", readBody("notes.a")),
+			proposeWrite("a", `"theirs"`, 0, "w1"),
+		} {
+			r := <-s.Send(p)
+			expect(t, r, reason.NotKnownCommitted)
+			if r.Seq != 0 || strings.Contains(r.Text, "theirs") || strings.Contains(r.Text, "mine") {
+				t.Errorf("reply %s", r.Text)
+			}
 		}
 	}
+	servesOn(t, s, 4)
+	if report := replay.Run(src); report.Found != 1 || report.Findings[0].Seq != r.Seq {
+		t.Errorf("report: %+v", report)
+	}
+}
+
+// servesOn checks that a ledger with damage below n answers says so, and goes
+// on with all that does not rest on it.
+func servesOn(t *testing.T, s *replaytest.Session, n uint64) {
+	t.Helper()
+	if got := s.Ledger.Stats().Damaged; got != n {
+		t.Errorf("%d damaged answers counted, want %d", got, n)
+	}
+	said := ""
+	for _, c := range s.Checks() {
+		if c.Status == ledger.CheckFail {
+			t.Errorf("not ready: %+v", c)
+		}
+		if c.Name == "payloads" && c.Status == ledger.CheckWarn {
+			said = c.Detail
+		}
+	}
+	if !strings.Contains(said, "answers failed") || !strings.Contains(said, "run verify") {
+		t.Errorf("health says %q", said)
+	}
+	expect(t, s.Propose("report_manager", "memory.write", `{"owner_agent_id":"report_manager","namespace":"notes","key":"after","value":"fine"}`), reason.OwnerWrite)
+	if r := s.Propose("report_manager", "memory.read", readBody("notes.after")); !strings.Contains(r.Text, `"value":"fine"`) {
+		t.Errorf("reply %s", r.Text)
+	}
+	must(t, s.End())
+}
+
+// Where an owner's data key does not open, nothing new can be sealed for that
+// owner: its proposals fail before anything of them is in state or log.
+func TestADataKeyThatDoesNotOpenFailsItsOwnerAlone(t *testing.T) {
+	o := newDir(t)
+	s := start(t, o)
+	expect(t, s.Propose("researcher", "memory.write", write("a", `"mine"`, 0, "")), reason.OwnerWrite)
+	s.Stop()
+	overwrite(t, o, append([]byte{'k'}, "researcher"...), make([]byte, 60))
+
+	s = replaytest.Start(t, o)
+	before := s.Durable()
+	for _, p := range []*ledger.Proposal{
+		proposeWrite("b", `"new"`, 0, "w2"),
+		proposeWrite("b", `"new"`, 0, "w2"),
+		replaytest.Proposal(wire.Propose, "researcher", "memory.read", readBody("notes.a")),
+		replaytest.Proposal(wire.Propose, "researcher", "memory.delete", `{"owner_agent_id":"researcher","namespace":"notes","key":"a","expected_revision":1}`),
+	} {
+		expect(t, <-s.Send(p), reason.NotKnownCommitted)
+	}
+	if s.Durable() != before {
+		t.Errorf("the log grew from %d to %d", before, s.Durable())
+	}
+	if r := look(t, s.Ledger, func(st *projection.State) *projection.Record { return st.Live("researcher", "notes", "b") }); r != nil {
+		t.Errorf("a record is in the state: %+v", r)
+	}
+	servesOn(t, s, 4)
 }

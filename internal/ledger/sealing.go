@@ -81,6 +81,25 @@ func (w *sealing) outcome(p *Proposal, o *Outcome, now events.Time) error {
 	return nil
 }
 
+// canSeal looks for the data keys that the outcome's payloads take, before
+// anything of it reaches the state. One that does not open is ErrPayload.
+func (w *sealing) canSeal(p *Proposal, o *Outcome) error {
+	if o.KeepsRequest(p) {
+		if err := w.l.sealer.check(payloadOwner(p)); err != nil {
+			return err
+		}
+	}
+	for i := range o.Effects {
+		if o.Effects[i].Seal == nil {
+			continue
+		}
+		if err := w.l.sealer.check(o.Effects[i].Body.(*events.MemoryWritten).Owner); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Digest puts the salted digests of the arguments into the outcome's decisions.
 // The salt is that of the request's own commitment; each step has one made from
 // it, so that steps with equal arguments do not show it.

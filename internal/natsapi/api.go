@@ -19,12 +19,13 @@ import (
 // holds no rule: what it refuses itself is form (the subject, the reply
 // subject, the rate), and everything else is judged and logged.
 type api struct {
-	ledger  *ledger.Ledger
-	name    string
-	refused *Refusals // before judgement, for requests.refused
-	limits  limiter
-	reports limiter       // of handlers
-	folds   chan struct{} // one fold of the whole log at a time
+	ledger     *ledger.Ledger
+	name       string
+	refused    *Refusals // before judgement, for requests.refused
+	turnedAway tally     // the same since the start
+	limits     limiter
+	reports    limiter       // of handlers
+	folds      chan struct{} // one fold of the whole log at a time
 }
 
 // request is a message that may be answered: one of the micro service's, or a
@@ -136,6 +137,7 @@ func (a *api) replyOf(m request, id string) replyKind {
 
 // refuse turns a request away before judgement: counted, one event a second.
 func (a *api) refuse(m request, id string, reply replyKind, code reason.Code) {
+	a.turnedAway.add(string(code))
 	if code != reason.NotKnownCommitted {
 		a.refused.Add(id, string(code), time.Now())
 	}

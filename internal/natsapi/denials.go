@@ -87,17 +87,49 @@ func (h *logHook) pass(level slog.Level, format string, v []any) {
 	h.mu.Unlock()
 	switch {
 	case lines < logLinesMax:
+		if cid, what, ok := clientLine(format, v); ok {
+			h.log.Log(context.Background(), level, "nats server", "cid", cid, "id", h.door.idOf(cid), "line", what)
+			return
+		}
 		h.log.Log(context.Background(), level, "nats server", "line", fmt.Sprintf(format, v...))
 	case lines == logLinesMax:
 		h.log.Warn("nats server: more lines left out this second")
 	}
 }
 
-// parseRefusal recognises the server's lines about what it refused a client.
-// The format starts "<address> - cid:<id> - ", then up to two parts quoted by
-// the server, each followed by " - ", then fixed words.
-func parseRefusal(format string, v []any) (cid uint64, code string, ok bool) {
-	_, rest, ok := strings.Cut(format, " - cid:")
+// clientWords begin the server's lines about a client that are passed on. Of
+// such a line nothing else is: behind these words it quotes what the client
+// sent, a payload that was taken for a command among it.
+var clientWords = []string{
+	"Client parser ERROR", "Client Error", "Readloop processing time", "read error", "TLS client handshake error", "TLS handshake timeout",
+	"Problem registering with account", server.ErrTooManyConnections.Error(), server.ErrTooManyAccountConnections.Error(),
+	server.ErrMaxControlLine.Error(), server.ErrMaxPayload.Error(), "processPub Parse Error", "processHeaderPub Parse Error",
+	"processSub Parse Error", "processUnsub Parse Error", "Invalid JetStream request",
+}
+
+// clientLine recognises a line about a client and returns the fixed words it
+// begins with.
+func clientLine(format string, v []any) (cid uint64, what string, ok bool) {
+	if format == "%s - %s%s" && len(v) > 1 { // of the lines that the server limits itself
+		format = first(v) + " - " + fmt.Sprint(v[1])
+	}
+	cid, rest, ok := cutClient(format)
+	if !ok {
+		return 0, "", strings.Contains(format, " - cid:")
+	}
+	for _, words := range clientWords {
+		if strings.HasPrefix(rest, words) {
+			return cid, words, true
+		}
+	}
+	return cid, "of another kind", true
+}
+
+// cutClient takes the front off a line about a client: "<address> - cid:<id> - ",
+// then up to two parts quoted by the server, each followed by " - ". What
+// remains begins with the server's own words.
+func cutClient(format string) (cid uint64, rest string, ok bool) {
+	_, rest, ok = strings.Cut(format, " - cid:")
 	if !ok {
 		return 0, "", false
 	}
@@ -118,6 +150,15 @@ func parseRefusal(format string, v []any) (cid uint64, code string, ok bool) {
 			return 0, "", false
 		}
 	}
+	return cid, rest, true
+}
+
+// parseRefusal recognises the server's lines about what it refused a client.
+func parseRefusal(format string, v []any) (cid uint64, code string, ok bool) {
+	cid, rest, ok := cutClient(format)
+	if !ok {
+		return 0, "", false
+	}
 	authError := server.ErrAuthentication.Error()
 	switch {
 	case strings.HasPrefix(rest, "Publish Violation"), strings.HasPrefix(rest, "%s: %d vs %d") && first(v) == server.ErrMaxPayload.Error():
@@ -137,6 +178,16 @@ func first(v []any) string {
 		return ""
 	}
 	return fmt.Sprint(v[0])
+}
+
+// idOf is whose connection cid is or claims to be; empty where that is not known.
+func (d *door) idOf(cid uint64) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c := d.conns[cid]; c != nil {
+		return c.id
+	}
+	return ""
 }
 
 // refused hands a refusal on under the name of the connection it befell.

@@ -40,6 +40,7 @@ type Node struct {
 	feed     *Feed
 	api      *api
 	denied   *Refusals
+	kept     tally // of denied, since the start
 	log      *slog.Logger
 
 	cancel  context.CancelFunc
@@ -78,9 +79,9 @@ func Start(l *ledger.Ledger, c Config) (*Node, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	n := &Node{ledger: l, denied: NewRefusals(refusalsMax), log: c.Log, failed: make(chan error, 1)}
+	n := &Node{ledger: l, denied: NewRefusals(refusalsMax), kept: newTally(DeniedAuth, DeniedPublish, DeniedSubscribe), log: c.Log, failed: make(chan error, 1)}
 	n.api = &api{
-		ledger: l, name: l.Name(), refused: NewRefusals(refusalsMax), folds: make(chan struct{}, 1),
+		ledger: l, name: l.Name(), refused: NewRefusals(refusalsMax), turnedAway: newReasonTally(), folds: make(chan struct{}, 1),
 		limits:  limiter{rate: rate.Limit(c.Rate), burst: c.Burst, by: map[string]*rate.Limiter{}},
 		reports: limiter{burst: reportBurst, by: map[string]*rate.Limiter{}},
 	}
@@ -94,7 +95,10 @@ func Start(l *ledger.Ledger, c Config) (*Node, error) {
 			i, ok := l.Lookup(key)
 			return Identity{ID: i.ID, Role: i.Role, Actions: i.Actions, Groups: i.Groups, Root: i.Root, Revoked: i.Revoked}, ok
 		},
-		OnDenied: func(d Denied) { n.denied.Add(d.ID, d.Code, time.Now()) },
+		OnDenied: func(d Denied) {
+			n.kept.add(d.Code)
+			n.denied.Add(d.ID, d.Code, time.Now())
+		},
 	})
 	if err != nil {
 		return nil, err
@@ -302,13 +306,11 @@ func (n *Node) URL() string { return n.server.URL() }
 
 // Health says what keeps the node from full service; empty when nothing does.
 func (n *Node) Health() []string {
-	faults := n.ledger.Health()
-	status := n.Feed()
-	if status.Halted != nil {
-		faults = append(faults, "the feed has halted: "+status.Halted.Error())
-	}
-	if status.Fault != nil {
-		faults = append(faults, "the feed waits: "+status.Fault.Error())
+	var faults []string
+	for _, c := range n.Checks() {
+		if c.Status != ledger.CheckOK {
+			faults = append(faults, c.Detail)
+		}
 	}
 	return faults
 }

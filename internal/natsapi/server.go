@@ -81,8 +81,14 @@ type Server struct {
 	failed chan error
 
 	mu    sync.Mutex
-	conns []*nats.Conn // given out by Connect
+	conns []ownConn                     // given out by Connect
+	slow  map[*nats.Subscription]uint64 // ours that dropped requests, and how many
 	down  bool
+}
+
+type ownConn struct {
+	part Part
+	nc   *nats.Conn
 }
 
 // StartServer starts the server and returns when it accepts connections and
@@ -92,7 +98,7 @@ func StartServer(o ServerOptions) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{log: o.Log, keys: map[Part]nkeys.KeyPair{}, failed: make(chan error, 1)}
+	s := &Server{log: o.Log, keys: map[Part]nkeys.KeyPair{}, failed: make(chan error, 1), slow: map[*nats.Subscription]uint64{}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -366,6 +372,9 @@ func (s *Server) Connect(part Part, opts ...nats.Option) (*nats.Conn, error) {
 			if sub != nil {
 				subject = sub.Subject
 			}
+			if sub != nil && errors.Is(err, nats.ErrSlowConsumer) {
+				s.lagging(sub)
+			}
 			s.log.Error("own connection", "part", string(part), "subscription", subject, "error", err)
 		}),
 	}, opts...)
@@ -375,7 +384,7 @@ func (s *Server) Connect(part Part, opts ...nats.Option) (*nats.Conn, error) {
 	}
 	s.mu.Lock()
 	down := s.down
-	s.conns = append(s.conns, nc)
+	s.conns = append(s.conns, ownConn{part, nc})
 	s.mu.Unlock()
 	if down {
 		nc.Close()
@@ -416,8 +425,8 @@ func (s *Server) stop() {
 	conns := s.conns
 	s.conns, s.down = nil, true
 	s.mu.Unlock()
-	for _, nc := range conns {
-		nc.Close()
+	for _, c := range conns {
+		c.nc.Close()
 	}
 	s.ns.Shutdown()
 	s.ns.WaitForShutdown()

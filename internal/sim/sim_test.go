@@ -26,6 +26,7 @@ var (
 	seedFlag  = flag.Uint64("seed", 0, "run the history of this seed only")
 	stepsFlag = flag.String("steps", "", "only these of its steps: 0-9,12,40-41")
 	histories = flag.Int("histories", 0, "how many histories; 0 is what a change is tested with")
+	whole     = flag.Bool("whole", false, "the whole of the small scope")
 	firstFlag = flag.Uint64("first", 1, "seed of the first history")
 )
 

@@ -637,3 +637,5 @@ func (w *world) digest() string { return hex.EncodeToString(w.trace.Sum(nil)) }
 
 // first is the ledger time of the first event.
 func (w *world) first() events.Time { return events.TimeOf(start) }
+
+func sha(b []byte) events.Hash { return sha256.Sum256(b) }

@@ -131,7 +131,10 @@ func (o Options) pebble(fs vfs.FS, f *fault, readOnly bool) *pebble.Options {
 		DisableAutomaticCompactions: o.noCompactions,
 
 		EventListener: &pebble.EventListener{
-			BackgroundError: func(err error) { f.set(fmt.Errorf("background work: %w", err)) },
+			BackgroundError: func(err error) {
+				f.background.Add(1)
+				f.set(fmt.Errorf("background work: %w", err))
+			},
 			DataCorruption: func(i pebble.DataCorruptionInfo) {
 				f.set(fmt.Errorf("%w: %s: %w", ErrCorrupt, i.Path, i.Details))
 			},
@@ -193,6 +196,8 @@ type fault struct {
 	mu      sync.Mutex
 	cause   error
 	stopped chan struct{}
+
+	background atomic.Uint64 // errors of the engine's own work
 }
 
 func newFault(log *slog.Logger) *fault {

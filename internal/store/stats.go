@@ -1,0 +1,58 @@
+package store
+
+import (
+	"encoding/binary"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Stats is what the storage engine says of itself.
+type Stats struct {
+	Format           uint64 // Pebble's format of the files
+	DiskBytes        uint64 // of the whole database
+	WALBytes         uint64 // live, not yet in tables
+	TableBytes       uint64
+	Tables           int64
+	ReadAmp          int // tables a read may have to look at
+	MemTableBytes    uint64
+	CacheBytes       int64
+	Flushes          int64
+	Compactions      int64
+	CompactionDebt   uint64 // bytes
+	BackgroundErrors uint64 // reported by the engine; a writer's first one stops it
+}
+
+// Stats asks the storage engine. It takes locks of its own: not for hot paths.
+func (s *Store) Stats() (Stats, error) {
+	if err := s.enter(); err != nil {
+		return Stats{BackgroundErrors: s.fault.background.Load()}, err
+	}
+	defer s.leave()
+	m := s.db.Metrics()
+	total := m.Total()
+	return Stats{
+		Format: uint64(s.db.FormatMajorVersion()), DiskBytes: m.DiskSpaceUsage(), WALBytes: m.WAL.Size,
+		TableBytes: uint64(total.TablesSize), Tables: total.TablesCount, ReadAmp: m.ReadAmp(),
+		MemTableBytes: m.MemTable.Size, CacheBytes: m.BlockCache.Size,
+		Flushes: m.Flush.Count, Compactions: m.Compact.Count, CompactionDebt: m.Compact.EstimatedDebt,
+		BackgroundErrors: s.fault.background.Load(),
+	}, nil
+}
+
+// SnapshotSeq is where the newest snapshot stands, without reading it; ok is
+// false where there is none. It may still turn out to be torn.
+func (s *Store) SnapshotSeq() (seq uint64, ok bool, err error) {
+	if err := s.enter(); err != nil {
+		return 0, false, err
+	}
+	defer s.leave()
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{snapshotKeys}, UpperBound: []byte{snapshotKeys + 1}})
+	if err != nil {
+		return 0, false, damage(err)
+	}
+	defer it.Close()
+	if !it.Last() || len(it.Key()) < 9 {
+		return 0, false, damage(it.Error())
+	}
+	return binary.BigEndian.Uint64(it.Key()[1:9]), true, nil
+}
