@@ -51,8 +51,11 @@ def need(good, text, seq=0):
 
 DECISION = """subject s, lineage l, operation s, resource s, action s?, allowed f, reason_code s,
     policy_version s, policy_digest h, owner s?, rule s?, failed l?, trace_id s?, operation_id s?,
-    arguments_digest h?, previous_revision i?, sop_id s?, sop_version i?, step_id s?, blind s?"""
+    arguments_digest h?, previous_revision i?, sop_id s?, sop_version i?, step_id s?, run_id s?, observed l?, blind s?"""
 RECORD = "owner_agent_id s, namespace s, key s, visibility s, class s, revision i"
+EMERGENCY = "scope s, capabilities l?, all f?, epoch i"
+STEP = "run_id s, step_id s, reason_code s"
+EFFECT = "run_id s, step_id s, action s, operation_id s, handler s?, outcome s?"
 REFUSALS = "id s?, code s, count i, first t, last t"
 
 # Kinds: s string, i integer, h hash, t time, l list, f flag, or the name of an
@@ -77,6 +80,18 @@ OBJECTS = {
     "clock.accepted": "wall t",
     "transport.denied": REFUSALS,
     "requests.refused": REFUSALS,
+    "emergency.denied": EMERGENCY,
+    "emergency.lifted": EMERGENCY,
+    "run.admitted": "run_id s, sop_id s, sop_version i, steps l, actions l",
+    "run.started": "run_id s",
+    "run.finished": "run_id s",
+    "run.failed": STEP,
+    "run.cancelled": "run_id s",
+    "run.doubted": STEP,
+    "run.resolved": "run_id s, step_id s, outcome s",
+    "effect.started": EFFECT,
+    "effect.finished": EFFECT,
+    "effect.failed": EFFECT,
 }
 ENVELOPE = "v i, seq i, prev h, time t, id s, type s, agent s, cause i?, payload h?"
 

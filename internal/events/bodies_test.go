@@ -90,8 +90,8 @@ func bodyCases() map[Type]bodyCase {
 		TypeEnvironmentChanged: {&EnvironmentChanged{Capabilities: []string{}}, &EnvironmentChanged{Capabilities: []string{"memory.read", "memory.write"}}},
 		TypeMemoryWritten:      {&MemoryWritten{record}, &MemoryWritten{fullRecord}},
 		TypeMemoryDeleted:      {&MemoryDeleted{record}, &MemoryDeleted{fullRecord}},
-		TypeEmergencyDenied:    {&EmergencyDenied{Emergency{Scope: "researcher", Capabilities: []string{"memory.read"}, Epoch: 1}}, &EmergencyDenied{Emergency{Scope: ScopeAll, All: true, Epoch: IntegerMax}}},
-		TypeEmergencyLifted:    {&EmergencyLifted{Emergency{Scope: "researcher", Capabilities: []string{"a", "b.c"}, Epoch: 1}}, &EmergencyLifted{Emergency{Scope: ScopeAll, All: true, Epoch: IntegerMax}}},
+		TypeEmergencyDenied:    {&EmergencyDenied{Emergency{Scope: "researcher", Epoch: 1}}, &EmergencyDenied{Emergency{Scope: ScopeAll, Capabilities: []string{"a", "b.c"}, All: true, Epoch: IntegerMax}}},
+		TypeEmergencyLifted:    {&EmergencyLifted{Emergency{Scope: "researcher", Epoch: 1}}, &EmergencyLifted{Emergency{Scope: ScopeAll, Capabilities: []string{"a", "b.c"}, All: true, Epoch: IntegerMax}}},
 		TypeRunAdmitted:        {&RunAdmitted{RunID: testRun, SOPID: "s", SOPVersion: 1, Steps: []string{"a"}, Actions: []string{"memory.read"}}, &RunAdmitted{RunID: testRun, SOPID: strings.Repeat("S", TokenBytesMax), SOPVersion: IntegerMax, Steps: longNames(SOPStepsMax, TokenBytesMax), Actions: longNames(SOPStepsMax, ActionBytesMax)}},
 		TypeRunStarted:         {&RunStarted{testRun}, &RunStarted{testRun}},
 		TypeRunFinished:        {&RunFinished{testRun}, &RunFinished{testRun}},
@@ -115,6 +115,7 @@ func fullDecision(allowed bool, code string) *Decision {
 		PolicyVersion: "lab-1", PolicyDigest: filledHash(1), Owner: "report_manager", Rule: "artifacts-inside-workspace",
 		Failed: []string{"artifacts-inside-workspace", "small-files"}, TraceID: "trace \"1\"", OperationID: "op-~!\\1",
 		ArgumentsDigest: filledHash(0x40), PreviousRevision: 6, SOPID: "publish", SOPVersion: 2, StepID: "save",
+		RunID: testRun, Observed: []string{"artifact.save", "document.summarize"},
 		Blind: "000102030405060708090a0b0c0d0e0f",
 	}
 }
@@ -208,7 +209,7 @@ func largest(t Type) Body {
 			Allowed: t == TypeDecisionAllowed, Reason: strings.Repeat("r", 64), PolicyVersion: token, PolicyDigest: filledHash(1),
 			Owner: id, Rule: token, Failed: tokens, TraceID: strings.Repeat(`\`, TraceIDBytesMax),
 			OperationID: strings.Repeat(`"`, OperationIDBytesMax), ArgumentsDigest: filledHash(1), PreviousRevision: IntegerMax,
-			SOPID: token, SOPVersion: IntegerMax, StepID: token, Blind: strings.Repeat("f", 32),
+			SOPID: token, SOPVersion: IntegerMax, StepID: token, RunID: testRun, Observed: capabilities[:SOPStepsMax], Blind: strings.Repeat("f", 32),
 		}
 	case TypeAgentRegistered:
 		return &AgentRegistered{id, id, capabilities, strings.Repeat("U", 56)}
@@ -236,6 +237,38 @@ func largest(t Type) Body {
 		return &TransportDenied{refusals}
 	case TypeRequestsRefused:
 		return &RequestsRefused{refusals}
+	}
+	return largestOfRun(t, id, token, capabilities)
+}
+
+func largestOfRun(t Type, id, token string, capabilities []string) Body {
+	code := strings.Repeat("r", 64)
+	effect := Effect{testRun, token, capabilities[0], testRun + "/" + token, id, code}
+	switch t {
+	case TypeEmergencyDenied:
+		return &EmergencyDenied{Emergency{id, capabilities, true, IntegerMax}}
+	case TypeEmergencyLifted:
+		return &EmergencyLifted{Emergency{id, capabilities, true, IntegerMax}}
+	case TypeRunAdmitted:
+		return &RunAdmitted{testRun, token, IntegerMax, longNames(SOPStepsMax, TokenBytesMax), capabilities[:SOPStepsMax]}
+	case TypeRunStarted:
+		return &RunStarted{testRun}
+	case TypeRunFinished:
+		return &RunFinished{testRun}
+	case TypeRunFailed:
+		return &RunFailed{testRun, token, code}
+	case TypeRunCancelled:
+		return &RunCancelled{testRun}
+	case TypeRunDoubted:
+		return &RunDoubted{testRun, token, code}
+	case TypeRunResolved:
+		return &RunResolved{testRun, token, code}
+	case TypeEffectStarted:
+		return &EffectStarted{effect}
+	case TypeEffectFinished:
+		return &EffectFinished{effect}
+	case TypeEffectFailed:
+		return &EffectFailed{effect}
 	}
 	return nil
 }

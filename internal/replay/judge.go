@@ -123,6 +123,9 @@ func (r *run) request(e *events.Event, d *events.Decision) (evidence, error) {
 	c := evidence{proposal: ledger.Proposal{Lane: r.lane(d), Subject: d.Subject, Operation: d.Operation, Observed: d.Observed}}
 	if d.Operation == "sop.submit" {
 		c.proposal.RunID = d.RunID
+		if d.RunID != "" && !isRunID(d.RunID) {
+			r.find(e.Seq, "a version 7 UUID as the run's id", quote(d.RunID))
+		}
 	}
 	if d.Operation != events.Unsupported && wire.Known(c.proposal.Lane, d.Operation) != d.Operation {
 		r.find(e.Seq, "an operation of this release", quote(d.Operation))

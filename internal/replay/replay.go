@@ -265,7 +265,7 @@ func (r *run) ended(seq uint64, found string) {
 // decision, or one of the few that nobody asked for.
 func (r *run) other(found logged) error {
 	switch {
-	case r.unjudged && found.Cause == r.decision.Seq:
+	case r.unjudged && found.Cause == r.decision.Seq && !fromOutside(found.Body):
 		return r.unjudgedEffect(found)
 	case len(r.due) > 0 && !nobodyAsked(found.Body):
 		return r.effect(found)

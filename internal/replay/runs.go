@@ -1,6 +1,8 @@
 package replay
 
 import (
+	"strings"
+
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/ledger"
 	"github.com/ledgerd/ledgerd/internal/projection"
@@ -66,6 +68,18 @@ func ofRun(b events.Body) bool {
 		return true
 	}
 	return false
+}
+
+// fromOutside tells those of them that nothing but a report, time or the run's
+// own end brings, whatever decision came before.
+func fromOutside(b events.Body) bool {
+	switch b := b.(type) {
+	case *events.EffectFinished:
+		return b.Handler != "" && b.Handler != events.System
+	case *events.EffectFailed:
+		return b.Handler != ""
+	}
+	return ofRun(b)
 }
 
 // runEvent checks such an event against what the rules give for it.
@@ -161,6 +175,15 @@ func (r *run) report(found *logged, b *events.Effect) (*wire.Report, error) {
 		report.Error = v.Text
 	}
 	return report, nil
+}
+
+// isRunID reports whether s is the text of a version 7 UUID.
+func isRunID(s string) bool {
+	groups := strings.Split(s, "-")
+	if len(groups) != 5 || len(s) != 36 || strings.Trim(s, "0123456789abcdef-") != "" {
+		return false
+	}
+	return len(groups[0]) == 8 && len(groups[1]) == 4 && len(groups[2]) == 4 && len(groups[3]) == 4 && groups[2][0] == '7' && strings.Contains("89ab", groups[3][:1])
 }
 
 // opened checks, once something else comes after ledger.opened, that no effect

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/ledger"
+	"github.com/ledgerd/ledgerd/internal/projection"
 	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/wire"
 )
@@ -28,7 +29,78 @@ func (s *Session) Scenario() {
 	s.actions()
 	s.registrations()
 	s.doors()
+	s.runs()
+	s.emergencies()
 	s.revocations()
+}
+
+// runs has procedures run to each of their ends. There is a handler, tools, that
+// saves artifacts; what is dispatched goes nowhere, and the scenario reports.
+func (s *Session) runs() {
+	s.Hello("tools", []string{"artifact.save"})
+	submit := func(id string, steps ...string) Reply {
+		return s.Propose("researcher", "sop.submit", strings.Replace(SOP(id, steps...), "op-", "run-", 1))
+	}
+	save, note := `{"step_id":"save","action":"artifact.save","arguments":{"path":"a"}}`, `{"step_id":"note","action":"memory.write","arguments":{"owner_agent_id":"researcher","namespace":"notes","key":"run","value":[1]}}`
+	report := func(r Reply, rest string) {
+		operation := r.Run.RunID + "/save"
+		request, _ := wire.DecodeReport([]byte(fmt.Sprintf(`{"operation_id":%q,%s}`, operation, rest)))
+		answered := make(chan struct{})
+		s.Report("tools", request, func(ledger.Answer) { close(answered) })
+		<-answered
+	}
+	const done = `"ok":true,"result":{"bytes":5}`
+	report(submit("whole", note, save, `{"step_id":"look","action":"memory.read","arguments":{"namespace":"notes","key":"run"}}`), done)
+	submit("whole", note, save, `{"step_id":"look","action":"memory.read","arguments":{"namespace":"notes","key":"run"}}`)
+	report(submit("stale", save, note), done) // the note is there by then
+	report(submit("broken", save), `"ok":false,"error":"no space"`)
+	report(submit("large", save), `"ok":true,"result":"`+strings.Repeat("x", events.ValueBytesMax)+`"`)
+	submit("forbidden", `{"step_id":"a","action":"external.upload"}`)
+	cancelled := submit("unwanted", save, `{"step_id":"more","action":"artifact.save"}`)
+	s.Propose("researcher", "run.cancel", fmt.Sprintf(`{"run_id":%q,"operation_id":"cancel"}`, cancelled.Run.RunID))
+	s.Propose("formatter", "run.cancel", fmt.Sprintf(`{"run_id":%q}`, cancelled.Run.RunID))
+	report(cancelled, done)
+	s.Propose("researcher", "run.cancel", fmt.Sprintf(`{"run_id":%q}`, cancelled.Run.RunID))
+	s.doubts(submit, report)
+	submit("open", save)
+	s.Hello("tools", nil)
+	submit("nobody", save)
+}
+
+// doubts has effects that are not reported in time, under a policy that gives
+// them little.
+func (s *Session) doubts(submit func(string, ...string) Reply, report func(Reply, string)) {
+	save, more := `{"step_id":"save","action":"artifact.save"}`, `{"step_id":"more","action":"memory.read","arguments":{"namespace":"no","key":"such"}}`
+	s.Apply(strings.Replace(PolicyDocument("quick"), "artifact.save: {}", "artifact.save: {timeout: 100ms}", 1))
+	for _, outcome := range []string{"done", "not_done"} {
+		for _, late := range []string{"", `"ok":true`, `"ok":false`} {
+			r := submit("late-"+outcome+"-"+strings.Trim(strings.ReplaceAll(late, `"`, ""), "ok:"), save, more)
+			s.AwaitRun(r.Run.RunID, projection.InDoubt)
+			s.Propose("researcher", "run.cancel", fmt.Sprintf(`{"run_id":%q}`, r.Run.RunID))
+			if late != "" {
+				report(r, late)
+			}
+			s.Control(ledger.AdminID, "run.resolve", fmt.Sprintf(`{"run_id":%q,"step_id":"more","outcome":%q}`, r.Run.RunID, outcome))
+			s.Control(ledger.AdminID, "run.resolve", fmt.Sprintf(`{"run_id":%q,"step_id":"save","outcome":%q}`, r.Run.RunID, outcome))
+		}
+	}
+	s.Apply(PolicyDocument("lab-3"))
+}
+
+func (s *Session) emergencies() {
+	s.Control(ledger.AdminID, "emergency.deny", `{"agent_id":"researcher","all":true,"reason":"a drill","dry_run":true}`)
+	s.Control(ledger.AdminID, "emergency.deny", `{"agent_id":"researcher","all":true,"reason":"a drill","operation_id":"deny"}`)
+	s.Control(ledger.AdminID, "emergency.deny", `{"ledger":true,"capabilities":["memory.write","artifact.save"],"reason":"another"}`)
+	s.Control(ledger.AdminID, "emergency.deny", `{"ledger":true,"capabilities":["no.such"],"reason":"r"}`)
+	s.Control(ledger.AdminID, "emergency.deny", `{"agent_id":"nobody","all":true,"reason":"r"}`)
+	s.Propose("formatter", "memory.read", `{"namespace":"project","key":"client_region"}`)
+	s.Propose("report_manager", "memory.read", `{"namespace":"project","key":"client_region"}`)
+	s.Propose("report_manager", "memory.write", `{"owner_agent_id":"report_manager","namespace":"notes","key":"a","value":1}`)
+	s.Propose("report_manager", "sop.validate", SOP("denied", `{"step_id":"a","action":"artifact.save"}`))
+	s.Control(ledger.AdminID, "emergency.lift", `{"epoch":9}`)
+	for epoch := 1; epoch <= 2; epoch++ {
+		s.Control(ledger.AdminID, "emergency.lift", fmt.Sprintf(`{"epoch":%d}`, epoch))
+	}
 }
 
 func (s *Session) memory() {
@@ -125,7 +197,7 @@ func (s *Session) doors() {
 	s.Propose("researcher", "memory.read", `{"namespace":"project","key":"client_region","actor_id":"report_manager"}`)
 	s.Propose("researcher", "memory.read", `not json`)
 	s.Propose("researcher", "memory.write", `{"value":"`+strings.Repeat("z", events.RequestBytesMax)+`"}`)
-	s.Propose("researcher", "sop.submit", `{}`)
+	s.Propose("researcher", "grant.give", `{}`)
 	s.Propose("researcher", "no.such.operation", `{}`)
 	s.Propose("researcher", "agent.register", `{}`)
 	s.Control(ledger.AdminID, "agent.register", `{}`)

@@ -7,10 +7,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nkeys"
 
 	"github.com/ledgerd/ledgerd/internal/ledger"
+	"github.com/ledgerd/ledgerd/internal/projection"
 	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/wire"
 )
@@ -74,6 +76,10 @@ type Reply struct {
 	Record    *Record       `json:"record"`
 	Decisions []StepReply   `json:"decisions"`
 	Documents []interface{} `json:"documents"`
+	Run       struct {
+		RunID string `json:"run_id"`
+		State string `json:"state"`
+	} `json:"run"`
 }
 
 // Record is the record of a reply.
@@ -128,6 +134,25 @@ func (s *Session) Propose(who, operation, body string) Reply {
 // Control sends a control request and waits for the answer.
 func (s *Session) Control(who, operation, body string) Reply {
 	return <-s.Send(Proposal(wire.Control, who, operation, body))
+}
+
+// AwaitRun waits until a run is in a state.
+func (s *Session) AwaitRun(id string, state projection.RunState) {
+	s.T.Helper()
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		seen := make(chan projection.RunState, 1)
+		if s.Ask(func(now *projection.State) func() []byte {
+			if run := now.Run(id); run != nil {
+				seen <- run.State
+			} else {
+				seen <- ""
+			}
+			return func() []byte { return nil }
+		}, nil) == "" && <-seen == state {
+			return
+		}
+	}
+	s.T.Fatalf("run %s does not come to be %s", id, state)
 }
 
 // Apply applies documents as the admin, who must be allowed to.
