@@ -193,7 +193,7 @@ func (l *Ledger) reply(j *job) (*wire.Reply, error) {
 	case len(o.Effects) == 1 && o.Decision.Operation != "apply":
 		r.Record = changedRecord(o.Effects[0].Body)
 		if w, ok := j.proposal.Request.Body.(*wire.MemoryWrite); ok {
-			r.Record.Value = w.Value.AppendCanonical(nil)
+			r.Record.Value = w.Value
 		}
 	}
 	return r, nil

@@ -267,7 +267,7 @@ func (j *judge) write(w *wire.MemoryWrite) reason.Code {
 	next.Class = string(class)
 	effect := Effect{Body: &j.out.written}
 	if class == policy.Mandatory {
-		effect.Open = w.Value.AppendCanonical(nil)
+		effect.Open = w.Value
 	}
 	j.out.Effects = append(j.out.effects[:0], effect)
 	return reason.OwnerWrite
@@ -464,7 +464,7 @@ func (j *judge) steps(procedure sop.SOP, results []sop.StepResult) {
 	}
 }
 
-func isBoolean(v events.Value) bool { return v.Kind == events.True || v.Kind == events.False }
+func isBoolean(canonical []byte) bool { return string(canonical) == "true" || string(canonical) == "false" }
 
 func canonicalBool(b bool) []byte {
 	if b {

@@ -136,8 +136,7 @@ func (j *judge) load(r *wire.MemoryLoad) reason.Code {
 	if j.s.Policy == nil {
 		return reason.NoPolicy
 	}
-	value := r.Value.AppendCanonical(nil)
-	effect, code := newDraft(j.s).load(r.Owner, r.Namespace, r.Key, r.Visibility, value)
+	effect, code := newDraft(j.s).load(r.Owner, r.Namespace, r.Key, r.Visibility, r.Value)
 	if code != "" {
 		return code
 	}

@@ -125,7 +125,7 @@ func (j *judge) memoryStep(step *sop.Step) reason.Code {
 		return code
 	}
 	if w, ok := request.Body.(*wire.MemoryWrite); ok && j.out.Effects[0].Open == nil {
-		j.out.Effects[0].Seal = w.Value.AppendCanonical(nil) // no request of its own lies beside its decision
+		j.out.Effects[0].Seal = w.Value // no request of its own lies beside its decision
 	}
 	return reason.StepAllowed
 }

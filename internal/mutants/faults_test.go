@@ -203,7 +203,7 @@ var faults = []fault{
 		patches: []patch{{"internal/ledger/decide.go", `		j.d.Resource = p.Request.Resource
 `, `		j.d.Resource = p.Request.Resource
 		if w, ok := p.Request.Body.(*wire.MemoryWrite); ok {
-			j.d.TraceID = string(w.Value.AppendCanonical(nil))
+			j.d.TraceID = string(w.Value)
 		}
 `}},
 	},

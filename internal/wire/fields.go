@@ -131,18 +131,27 @@ func (f *fields) names(name string, valid func(string) bool) []string {
 
 func (f *fields) capabilities() []string { return f.names("capabilities", events.ValidAction) }
 
-func (f *fields) recordValue() events.Value {
+// recordValue is canonical.
+func (f *fields) recordValue() []byte {
 	v, ok := f.take("value")
 	f.check(ok)
-	if ok && len(v.AppendCanonical(nil)) > events.ValueBytesMax {
+	if !ok {
+		return nil
+	}
+	b := v.AppendCanonical(nil)
+	if len(b) > events.ValueBytesMax {
 		f.tooLarge = true
 	}
-	return v
+	return b
 }
+
+// noArguments are those of an action that is asked for without any. They are
+// never changed.
+var noArguments = []byte("{}")
 
 func (f *fields) arguments() []byte {
 	if !f.has("arguments") {
-		return []byte("{}")
+		return noArguments
 	}
 	v, ok := f.take("arguments")
 	f.check(ok && v.Kind == events.Object)

@@ -24,7 +24,7 @@ type MemoryRead struct{ Namespace, Key, Owner string }
 // MemoryWrite creates a record, or updates it where Revision is not 0.
 type MemoryWrite struct {
 	Owner, Namespace, Key string
-	Value                 events.Value
+	Value                 []byte // canonical
 	Visibility            string // empty: private at creation, unchanged at an update
 	Revision              uint64 // expected; 0 = not given
 }
@@ -38,7 +38,7 @@ type MemoryDelete struct {
 // MemoryLoad is an admin's first write of a record.
 type MemoryLoad struct {
 	Owner, Namespace, Key string
-	Value                 events.Value
+	Value                 []byte // canonical
 	Visibility            string
 }
 
@@ -180,6 +180,16 @@ func Read(lane Lane, operation string, b []byte) (*Request, reason.Code, string)
 	if len(b) > events.RequestBytesMax {
 		return nil, reason.RequestTooLarge, ""
 	}
+	if lane == Propose {
+		if r := quick(operation, b); r != nil {
+			return r, "", ""
+		}
+	}
+	return read(operation, decode, b)
+}
+
+// read is Read by way of a tree of the JSON.
+func read(operation string, decode func(*fields) any, b []byte) (*Request, reason.Code, string) {
 	v, err := events.ParseJSON(b)
 	if err != nil {
 		return nil, reason.MalformedRequest, err.Error()
