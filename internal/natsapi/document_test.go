@@ -23,6 +23,7 @@ var placeholders = []struct {
 	with string
 }{
 	{regexp.MustCompile(`"(event_id)":"[0-9a-f-]{36}"`), `"$1":"01a2298d-e241-727b-9fa8-c4bc082473e3"`},
+	{regexp.MustCompile(`"(run_id|resource)":"[0-9a-f-]{36}"`), `"$1":"01a2298d-e241-727b-9fa8-c4bc082473e4"`},
 	{regexp.MustCompile(`"(hash|leaf)":"[0-9a-f]{64}"`), `"$1":"31385a56e7ccb3262febd5d34f6f8e17b1638366bb291cb666798234637ae28d"`},
 	{regexp.MustCompile(`"(seq|next|head)":[0-9]+`), `"$1":17`},
 	{regexp.MustCompile(`"(public_key)":"U[A-Z0-9]{55}"`), `"$1":"<U…>"`},
@@ -54,13 +55,18 @@ func TestR92_TheDocumentIsTrue(t *testing.T) {
 	f := openFrontWithout(t)
 	key := regexp.MustCompile(`<key of ([a-z0-9_-]+)>`)
 	sent := map[string]bool{}
+	run, runID := "", regexp.MustCompile(`"run":{"run_id":"([^"]+)"`)
 	example := regexp.MustCompile("(?s)(```json request (\\S+) (\\S+)\n(.*?)\n```\n\n```json reply\n)(.*?)(```)")
 	text := example.ReplaceAllStringFunc(string(b), func(block string) string {
 		m := example.FindStringSubmatch(block)
 		body := key.ReplaceAllStringFunc(m[4], func(s string) string { return f.key(key.FindStringSubmatch(s)[1]) })
+		body = strings.ReplaceAll(body, "<the run>", run)
 		lane, operation, _ := strings.Cut(m[3], ".")
 		sent[m[3]] = true
 		r := f.send(m[2], "gov.main."+lane+"."+m[2]+"."+operation, []byte(body), nil)
+		if admitted := runID.FindStringSubmatch(r.Text); admitted != nil {
+			run = admitted[1]
+		}
 		return m[1] + normalise([]byte(r.Text)) + "\n" + m[6]
 	})
 	marks := regexp.MustCompile(`(?s)<!-- permissions -->\n.*?<!-- end -->`)
