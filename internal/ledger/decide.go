@@ -464,7 +464,9 @@ func (j *judge) steps(procedure sop.SOP, results []sop.StepResult) {
 	}
 }
 
-func isBoolean(canonical []byte) bool { return string(canonical) == "true" || string(canonical) == "false" }
+func isBoolean(canonical []byte) bool {
+	return string(canonical) == "true" || string(canonical) == "false"
+}
 
 func canonicalBool(b bool) []byte {
 	if b {

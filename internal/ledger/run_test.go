@@ -633,3 +633,25 @@ func TestARunIsWaitedForNoLongerThanAsked(t *testing.T) {
 	}
 	replaytest.CheckLedger(t, w.Options)
 }
+
+// A handler hears of an effect only when its start is on disk.
+func TestNothingStartsBeforeItIsDurable(t *testing.T) {
+	o, sys := newMem(t)
+	g := newGate()
+	o.Store.FS = g.fs(sys)
+	w := openWorkshop(t, o)
+	w.Family()
+	w.Apply(toolsDocument + replaytest.Key("tools") + "\n")
+	w.hello()
+	g.shut()
+	answer := w.Send(replaytest.Proposal(wire.Propose, "researcher", "sop.submit", procedure("s", 0, `sum document.summarize {}`)))
+	<-g.waiting // the batch is on its way, and not synced
+	time.Sleep(20 * time.Millisecond)
+	if n := w.calls(); n != 0 {
+		t.Errorf("%d effects before the sync", n)
+	}
+	g.open()
+	expect(t, <-answer, reason.SOPAdmitted)
+	w.done((<-w.came).OperationID, `1`)
+	w.Stop()
+}

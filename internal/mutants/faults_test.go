@@ -25,8 +25,90 @@ var faults = []fault{
 	},
 	{
 		name: "an event of an unknown type is passed over", pkg: "internal/projection", test: "TestR78_UnknownTypeStopsTheFold",
-		patches: []patch{{"internal/projection/state.go", `		return fmt.Errorf("%w: unknown type", ErrInconsistent)
-`, ``}},
+		patches: []patch{{"internal/projection/runs.go", `	return fmt.Errorf("%w: unknown type", ErrInconsistent)
+}`, `	return nil
+}`}},
+	},
+
+	// Runs and the emergency deny.
+	{
+		name: "a step is not judged again", pkg: "internal/ledger", test: "TestR46_EachStepIsJudgedAgain", short: true,
+		patches: []patch{{"internal/ledger/decide_run.go", `if code := sop.Judge(*step, j.scope()); code != reason.StepAllowed {`, `if code := sop.Judge(*step, j.scope()); code == reason.MalformedRequest {`}},
+	},
+	{
+		name: "an emergency deny does not reach a run", pkg: "internal/ledger", test: "TestR46_EachStepIsJudgedAgain",
+		patches: []patch{{"internal/ledger/decide_run.go", `case j.s.Denied(j.agent, step.Capability()):`, `case j.s.Policy != nil && j.s.Policy.TreeDepth < 0:`}},
+	},
+	{
+		name: "a memory step skips the guards of the direct operation", pkg: "internal/ledger", test: "TestR46_RecordsOfTheMomentCount",
+		patches: []patch{{"internal/ledger/decide_run.go", `if code := j.proposal(); !code.Allowed() {`, `if code := j.proposal(); !code.Allowed() && code != reason.RevisionConflict {`}},
+	},
+	{
+		name: "a missing handler is not looked for", pkg: "internal/ledger", test: "TestR43_OneMissingHandlerStopsAll", short: true,
+		patches: []patch{{"internal/ledger/decide_run.go", `if j.d.Observed = within(j.p.Observed, admitted.Actions); len(j.d.Observed) > 0 {`, `if j.d.Observed = within(j.p.Observed, admitted.Actions); len(j.d.Observed) > len(admitted.Actions) {`}},
+	},
+	{
+		name: "a run goes on though its effect failed", pkg: "internal/ledger", test: "TestR53_AFailedEffectFailsTheRun",
+		patches: []patch{{"internal/ledger/decide_run.go", `case !r.OK:`, `case !r.OK && r.OperationID == "":`}},
+	},
+	{
+		name: "a result of any size", pkg: "internal/ledger", test: "TestR53_OutputOverTheLimit",
+		patches: []patch{{"internal/ledger/decide_run.go", `case len(r.Result) > s.Policy.MaxOutput(step.Action):`, `case len(r.Result) > events.OutputBytesMax:`}},
+	},
+	{
+		name: "any handler reports any effect", pkg: "internal/ledger", test: "TestReportsAreTheirHandlersOwn",
+		patches: []patch{{"internal/ledger/decide_run.go", `case !slices.Contains(who.Actions, step.Action):`, `case len(who.Actions) == 0:`}},
+	},
+	{
+		name: "an effect is reported twice", pkg: "internal/ledger", test: "TestR53_ATimeoutEndsInDoubt",
+		patches: []patch{{"internal/ledger/decide_run.go", `case step.Ended != 0:
+		return nil, ""
+	}`, `case step.Ended == 1:
+		return nil, ""
+	}`}},
+	},
+	{
+		name: "no doubt after a stop", pkg: "internal/ledger", test: "TestR52_AStopLeavesDoubt", short: true,
+		patches: []patch{{"internal/ledger/open.go", `return w, l.doubtAll(w)`, `return w, nil`}},
+	},
+	{
+		name: "an effect is waited for for ever", pkg: "internal/ledger", test: "TestR53_ATimeoutEndsInDoubt",
+		patches: []patch{{"internal/ledger/decide_run.go", `case now >= step.Deadline:`, `case now >= step.Deadline && now < 0:`}},
+	},
+	{
+		name: "anyone cancels a run", pkg: "internal/ledger", test: "TestR53_CancelEndsTheRun",
+		patches: []patch{{"internal/ledger/decide_run.go", `case run == nil || run.Agent != j.p.Subject:`, `case run == nil:`}},
+	},
+	{
+		name: "cancelling changes nothing", pkg: "internal/ledger", test: "TestR53_CancelEndsTheRun",
+		patches: []patch{{"internal/projection/state.go", `d.Operation == "run.cancel" && d.Allowed && r != nil`, `d.Operation == "run.cancel" && !d.Allowed && r != nil`}},
+	},
+	{
+		name: "runs without number", pkg: "internal/ledger", test: "TestR66_OpenRunsAreLimited",
+		patches: []patch{{"internal/ledger/decide_run.go", `if j.agent.Runs >= events.OpenRunsMax {`, `if j.agent.Runs > 2*events.OpenRunsMax {`}},
+	},
+	{
+		name: "an emergency deny of everything is not asked for", pkg: "internal/ledger", test: "TestR64_EmergencyDeny",
+		patches: []patch{{"internal/ledger/decide.go", `case j.s.Denied(j.agent, ""):`, `case j.agent.Depth < 0:`}},
+	},
+	{
+		name: "an emergency deny ends with its agent, not its subtree", pkg: "internal/ledger", test: "TestR64_EmergencyDeny",
+		patches: []patch{{"internal/projection/runs.go", `return d.Scope == events.ScopeAll || a.Within(d.Scope)`, `return d.Scope == events.ScopeAll || a.ID == d.Scope`}},
+	},
+	{
+		name: "an effect starts before its start is durable", pkg: "internal/ledger", test: "TestNothingStartsBeforeItIsDurable",
+		patches: []patch{{"internal/ledger/answer.go", `	durable := l.settle(b)
+	if durable && b.commit`, `	l.dispatch(b)
+	b.execs = nil
+	durable := l.settle(b)
+	if durable && b.commit`}},
+	},
+	{
+		name: "a run's event is not compared with the rules", pkg: "internal/replay", test: "TestR82_EveryFieldOfEveryEventIsJudged",
+		patches: []patch{{"internal/replay/runs.go", `		r.compare(&found, want)
+	}
+	return r.apply(&found, nil)`, `	}
+	return r.apply(&found, nil)`}},
 	},
 
 	// Rights.
