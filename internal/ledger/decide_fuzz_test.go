@@ -22,12 +22,12 @@ func FuzzDecide(f *testing.F) {
 		}
 	}
 	lab := newLab(f)
-	snapshot, err := lab.state.EncodeSnapshot()
+	snapshot, err := lab.state.EncodeSnapshot(nil)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, control bool, sender uint8, operation string, body []byte) {
-		state, err := projection.DecodeSnapshot(snapshot)
+		state, err := projection.DecodeSnapshot(snapshot, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

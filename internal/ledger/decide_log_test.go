@@ -323,11 +323,11 @@ func (l *tinyLog) verify() {
 	if s.Digest() != l.state.Digest() {
 		l.t.Fatalf("the log folds to another state")
 	}
-	b, err := s.EncodeSnapshot()
+	b, err := s.EncodeSnapshot(nil)
 	if err != nil {
 		l.t.Fatalf("snapshot: %v", err)
 	}
-	if restored, err := projection.DecodeSnapshot(b); err != nil || restored.Digest() != s.Digest() {
+	if restored, err := projection.DecodeSnapshot(b, nil); err != nil || restored.Digest() != s.Digest() {
 		l.t.Fatalf("the snapshot restores another state: %v", err)
 	}
 }

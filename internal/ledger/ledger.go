@@ -91,8 +91,9 @@ type Ledger struct {
 
 	// Owned by the goroutine of Run.
 	state      *projection.State
-	recent     map[uint64][]byte     // canonical requests with an operation id, by decision, until durable
+	recent     map[uint64]prior      // requests with an operation id, by decision, until durable
 	procedures map[string]*procedure // of open runs
+	handed     uint64                // seq up to which changes of the state were handed over
 
 	waiters waiters // owned by the goroutine of answerAll
 
@@ -119,6 +120,8 @@ type Ledger struct {
 	lastNote  atomic.Pointer[[]byte]
 	signing   sync.Mutex // one checkpoint at a time
 	counters  counters
+	changes   chan *projection.Changes
+	behind    behind
 
 	Hooks Hooks // set before Run
 }
@@ -237,7 +240,7 @@ func (l *Ledger) serve(ctx context.Context) {
 	}()
 	background, stop := context.WithCancel(context.Background())
 	var followers sync.WaitGroup
-	for _, follow := range []func(context.Context){l.checkpoints, l.watchStorage, l.watchRuns} {
+	for _, follow := range []func(context.Context){l.checkpoints, l.watchStorage, l.watchRuns, l.writeBehind} {
 		followers.Go(func() { follow(background) })
 	}
 	for range renderers {
@@ -360,7 +363,7 @@ func (l *Ledger) judge(b *batch) error {
 		return fmt.Errorf("append %d events after %d: %w", len(w.sealed), w.batch.First-1, err)
 	}
 	b.commit = commit
-	return nil
+	return l.handOver()
 }
 
 // judgeAll decides and seals every job of b.
@@ -480,19 +483,32 @@ func (l *Ledger) fillIn(p *Proposal) error {
 		p.RunID, p.Observed = id, l.missing(actionsOf(b.SOP))
 	}
 	op, used := l.state.Operation(p.Subject, p.Request.OperationID)
-	if !used {
+	if !used || p.Request.Operation == "memory.read" {
 		return nil
 	}
-	if prior, ok := l.recent[op.Seq]; ok {
-		p.Prior = prior
-		return nil
+	first, ok := l.recent[op.Seq]
+	if !ok {
+		e, _, err := l.event(op.Seq)
+		if err != nil {
+			return err
+		}
+		if d, isDecision := e.Body.(*events.Decision); isDecision {
+			first.subject, first.id = d.Subject, d.OperationID
+		}
+		if first.request, _, err = l.payload(op.Seq); err != nil {
+			return err
+		}
 	}
-	prior, ok, err := l.payload(op.Seq)
-	if err != nil || !ok {
-		return err
+	if first.subject == p.Subject && first.id == p.Request.OperationID { // else a hit by chance, which is refused
+		p.Prior = first.request
 	}
-	p.Prior = prior
 	return nil
+}
+
+// prior is a request and the operation id that it was first made under.
+type prior struct {
+	subject, id string
+	request     []byte
 }
 
 // payload opens the payload beside a durable event, which must be the one that
@@ -550,15 +566,15 @@ func (j *job) finish(a Answer) {
 	}
 }
 
-// shut leaves a checkpoint, the anchor and a snapshot of the projection
-// behind, unless the store has failed.
+// shut leaves a checkpoint, the anchor and the whole state behind, unless the
+// store has failed.
 func (l *Ledger) shut() error {
 	if err := l.Err(); err != nil {
 		return errors.Join(err, l.store.Close())
 	}
 	err := l.checkpoint()
 	if err == nil {
-		err = l.saveSnapshot()
+		err = l.saveState()
 	}
 	return errors.Join(err, l.store.Close())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/ledger"
+	"github.com/ledgerd/ledgerd/internal/policy"
 	"github.com/ledgerd/ledgerd/internal/projection"
 	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/replay/replaytest"
@@ -363,7 +365,7 @@ func TestStopAnswersWhatWasAccepted(t *testing.T) {
 		if size := anchorSize(t, o); size != report.Events {
 			t.Fatalf("the anchor is at %d, the log at %d", size, report.Events)
 		}
-		if !report.Snapshot || report.SnapshotSeq != report.Events {
+		if !report.StoredSame || report.StoredSeq != report.Events {
 			t.Fatalf("no snapshot at the end: %+v", report)
 		}
 	}
@@ -745,52 +747,70 @@ func TestAStateFromASnapshotIsTheStateOfTheLog(t *testing.T) {
 	other := newDir(t)
 	start(t, other).Stop()
 
-	snapshot := func(o ledger.Options) (seq uint64, b []byte) {
-		st, err := store.OpenReadOnly(o.Dir, store.Options{})
+	part := func(o ledger.Options) string {
+		names, err := filepath.Glob(filepath.Join(o.Dir, "state", "0-*"))
 		must(t, err)
-		defer st.Close()
-		seq, b, ok, err := st.Snapshot()
-		if err != nil || !ok {
-			t.Fatalf("snapshot: %v %v", ok, err)
+		if len(names) != 1 {
+			t.Fatalf("first parts of the state: %v", names)
 		}
-		return seq, b
+		return names[0]
 	}
-	_, foreign := snapshot(other)
-	for name, bend := range map[string]func(seq uint64, b []byte) (uint64, []byte){
-		"as it is":       func(seq uint64, b []byte) (uint64, []byte) { return seq, b },
-		"garbage":        func(seq uint64, b []byte) (uint64, []byte) { return seq, []byte("garbage") },
-		"empty":          func(seq uint64, b []byte) (uint64, []byte) { return seq, nil },
-		"cut":            func(seq uint64, b []byte) (uint64, []byte) { return seq, b[:len(b)/2] },
-		"another log's":  func(seq uint64, b []byte) (uint64, []byte) { return seq, foreign },
-		"another moment": func(seq uint64, b []byte) (uint64, []byte) { return seq - 1, b },
+	foreign, err := os.ReadFile(part(other))
+	must(t, err)
+	for name, bend := range map[string]func(path string, b []byte) error{
+		"as it is":       func(string, []byte) error { return nil },
+		"garbage":        func(path string, b []byte) error { return os.WriteFile(path, []byte("garbage"), 0o600) },
+		"empty":          func(path string, b []byte) error { return os.WriteFile(path, nil, 0o600) },
+		"cut":            func(path string, b []byte) error { return os.WriteFile(path, b[:len(b)/2], 0o600) },
+		"a bit":          func(path string, b []byte) error { b[len(b)/2] ^= 8; return os.WriteFile(path, b, 0o600) },
+		"another log's":  func(path string, b []byte) error { return os.WriteFile(path, foreign, 0o600) },
+		"another moment": func(path string, b []byte) error { return os.Rename(path, filepath.Join(filepath.Dir(path), "0-7")) },
+		"the future": func(path string, b []byte) error {
+			return os.Rename(path, filepath.Join(filepath.Dir(path), "0-999999"))
+		},
+		"gone": func(path string, b []byte) error { return os.Remove(path) },
+		"a gap": func(path string, b []byte) error {
+			return os.Rename(path, strings.Replace(path, "state/0-", "state/1-", 1))
+		},
+		"half written": func(path string, b []byte) error {
+			return os.WriteFile(filepath.Join(filepath.Dir(path), "tmp"), b[:9], 0o600)
+		},
+		"planted": func(string, []byte) error { return plant(t, o) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			seq, b := snapshot(o)
-			seq, b = bend(seq, slices.Clone(b))
-			writeSnapshot(t, o, seq, b)
+			path := part(o)
+			b, err := os.ReadFile(path)
+			must(t, err)
+			must(t, bend(path, b))
 			s := replaytest.Start(t, o)
 			if got := digest(t, s.Ledger); got != want {
 				t.Error("the state is not that of the log")
 			}
 			expect(t, s.Propose("report_manager", "memory.read", readBody("project.client_region")), reason.VisibleFrom)
 			s.Stop()
+			if _, err := os.Stat(filepath.Join(o.Dir, "state", "tmp")); !errors.Is(err, fs.ErrNotExist) {
+				t.Error("what was half written is still there")
+			}
+			replaytest.CheckLedger(t, o)
 		})
 	}
 }
 
-// writeSnapshot stores a snapshot the way a writer does.
-func writeSnapshot(t testing.TB, o ledger.Options, seq uint64, b []byte) {
-	t.Helper()
-	signed, err := os.ReadFile(filepath.Join(o.Dir, "anchor"))
+// plant writes a state in which an agent has all it wants, as whoever has the
+// directory but no key can: it fits the log's end and is whole in itself.
+func plant(t testing.TB, o ledger.Options) error {
+	st, err := store.OpenReadOnly(o.Dir, store.Options{})
 	must(t, err)
-	vkey, err := os.ReadFile(filepath.Join(o.Dir, "keys", "checkpoint.vkey"))
+	defer st.Close()
+	state, err := ledger.StoredState(o.Dir, st)
 	must(t, err)
-	verifier, err := note.NewVerifier(strings.TrimSpace(string(vkey)))
+	for _, id := range state.AgentIDs() {
+		state.Agent(id).Declared = policy.NewSet("memory.read", "memory.write", "artifact.save")
+	}
+	b, err := state.EncodeSnapshot([]byte("no key of this ledger"))
 	must(t, err)
-	st, err := store.Open(o.Dir, store.Options{}, store.AnchorCheck{Note: signed, Verifier: verifier})
-	must(t, err)
-	must(t, st.PutSnapshot(seq, b))
-	must(t, st.Close())
+	dir := filepath.Join(o.Dir, "state")
+	return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, fmt.Sprintf("0-%d", state.Seq)), b, 0o600))
 }
 
 // The largest apply: thousands of effects from one request, sealed, answered

@@ -125,7 +125,7 @@ func (l *Ledger) startFrom(signed []byte, verifier note.Verifier) error {
 func load(o Options, log Log, sealKey []byte) (*Ledger, error) {
 	l := &Ledger{
 		reads: log, log: o.Log, options: o, origin: log.Origin(),
-		recent:     map[uint64][]byte{},
+		recent:     map[uint64]prior{},
 		procedures: map[string]*procedure{},
 		reports:    make(chan *job, reportQueueMax),
 		waiters:    waiters{byRun: map[string][]*waiting{}, last: map[string]runView{}, expired: make(chan *waiting)},
@@ -135,6 +135,7 @@ func load(o Options, log Log, sealKey []byte) (*Ledger, error) {
 		pipeline:   make(chan *batch, inFlightMax),
 		renders:    make(chan *job, renderQueueMax),
 		poke:       make(chan struct{}, 1),
+		changes:    make(chan *projection.Changes, 1),
 		closing:    make(chan struct{}),
 		stopped:    make(chan struct{}),
 	}
@@ -144,7 +145,8 @@ func load(o Options, log Log, sealKey []byte) (*Ledger, error) {
 		return nil, err
 	}
 	l.payloads = &Payloads{log, l.sealer}
-	if l.state, err = l.fold(); err != nil {
+	l.behind.key = stateKey(sealKey, l.origin)
+	if err := l.fold(); err != nil {
 		return nil, err
 	}
 	switch {
@@ -165,42 +167,26 @@ func load(o Options, log Log, sealKey []byte) (*Ledger, error) {
 	return l, nil
 }
 
-// fold rebuilds the state: from the stored snapshot, where there is a good
-// one, and the events after it. A bad snapshot costs a fold of the whole log.
-func (l *Ledger) fold() (*projection.State, error) {
-	state := projection.New()
-	seq, b, ok, err := l.reads.Snapshot()
-	if err != nil {
-		return nil, err
+// fold rebuilds the state: from what is written down of it, where that is good,
+// and the events after it. A bad state costs a fold of the whole log.
+func (l *Ledger) fold() error {
+	state, parts, err := storedState(l.reads, l.behind.key)
+	switch {
+	case errors.Is(err, store.ErrStopped):
+		return err
+	case err != nil:
+		l.log.Warn("the state that is written down is not usable; folding the whole log", "error", err)
 	}
-	if ok && seq <= l.reads.Durable() {
-		restored, err := l.restore(seq, b)
-		if err == nil {
-			state = restored
-		} else {
-			l.log.Warn("the projection snapshot is not usable; folding the whole log", "seq", seq, "error", err)
-		}
+	if state == nil {
+		state = projection.New()
+	} else {
+		l.behind.parts, l.handed = parts, state.Seq
+		state.Restored()
 	}
-	err = l.reads.Events(state.Seq+1, l.reads.Durable(), func(seq uint64, b []byte) error {
+	l.state = state
+	return l.reads.Events(state.Seq+1, l.reads.Durable(), func(seq uint64, b []byte) error {
 		return foldOne(state, seq, b, l.openPayload)
 	})
-	return state, err
-}
-
-// restore reads a snapshot, which must be of this log at seq.
-func (l *Ledger) restore(seq uint64, b []byte) (*projection.State, error) {
-	state, err := projection.DecodeSnapshot(b)
-	if err != nil {
-		return nil, err
-	}
-	_, leaf, err := l.event(seq)
-	if err != nil {
-		return nil, err
-	}
-	if state.Seq != seq || state.Leaf != leaf || state.Origin != l.origin {
-		return nil, fmt.Errorf("it is of %s at %d (%s), not of %s at %d (%s)", state.Origin, state.Seq, state.Leaf, l.origin, seq, leaf)
-	}
-	return state, nil
 }
 
 // foldOne checks that b follows the state's last event and applies it.
@@ -296,15 +282,6 @@ func (l *Ledger) checkSealKey() error {
 		}
 	}
 	return wrong
-}
-
-// saveSnapshot keeps the state for the next opening.
-func (l *Ledger) saveSnapshot() error {
-	b, err := l.state.EncodeSnapshot()
-	if err != nil {
-		return err
-	}
-	return l.store.PutSnapshot(l.state.Seq, b)
 }
 
 // InitOptions say what a new ledger is called.

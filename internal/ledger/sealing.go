@@ -63,7 +63,7 @@ func (w *sealing) outcome(p *Proposal, o *Outcome, now events.Time) error {
 	if o.KeepsRequest(p) {
 		payload = newSealed(payloadOwner(p), salt, p.Request.Canonical)
 		if p.Request.OperationID != "" {
-			w.l.recent[w.l.state.Seq+1] = p.Request.Canonical
+			w.l.recent[w.l.state.Seq+1] = prior{p.Subject, p.Request.OperationID, p.Request.Canonical}
 		}
 	}
 	if err := w.add(&decision, payload); err != nil {

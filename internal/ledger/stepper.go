@@ -19,7 +19,8 @@ type Log interface {
 	Events(from, to uint64, fn func(seq uint64, event []byte) error) error
 	Payload(seq uint64) (record []byte, ok bool, err error)
 	DataKey(owner string) (wrapped []byte, ok bool, err error)
-	Snapshot() (seq uint64, b []byte, ok bool, err error)
+	Parts() ([]store.Part, error)
+	ReadPart(p store.Part, read func(io.Reader) error) error
 }
 
 // Stepper is the writer moved by hand: it folds, judges, seals and answers as a
@@ -128,6 +129,9 @@ func (s *Stepper) Settle(step *Step) ([]Answer, error) {
 
 // State is what the next proposal is judged against. It must not be changed.
 func (s *Stepper) State() *projection.State { return s.l.state }
+
+// Snapshot is the state in bytes: a part of the log that stands on nothing.
+func (s *Stepper) Snapshot() ([]byte, error) { return s.l.state.EncodeSnapshot(s.l.behind.key) }
 
 // Lookup returns whose a public key is or was, as far as that is durable.
 func (s *Stepper) Lookup(publicKey string) (Identity, bool) { return s.l.Lookup(publicKey) }

@@ -69,7 +69,7 @@ type dispatcher struct {
 	fault  func(msg string, args ...any)
 
 	mu    sync.Mutex
-	state []byte // the newest control.state; nil before the first
+	state []byte // the newest control.state that is durable
 }
 
 // exec publishes the message for one effect. One that is lost, because nobody
@@ -89,9 +89,6 @@ func (d *dispatcher) announce(state []byte) {
 }
 
 func (d *dispatcher) publishState() {
-	if d.state == nil {
-		return
-	}
 	if err := d.nc.Publish(d.prefix+"control.state", d.state); err != nil {
 		d.fault("control.state not announced", "error", err)
 	}

@@ -122,7 +122,7 @@ func (n *Node) connect(c Config) error {
 	if err != nil {
 		return err
 	}
-	out := &dispatcher{nc: work, prefix: "gov." + n.ledger.Name() + ".", fault: n.log.Error}
+	out := &dispatcher{nc: work, prefix: "gov." + n.ledger.Name() + ".", fault: n.log.Error, state: n.ledger.ControlState()}
 	n.ledger.Hooks = ledger.Hooks{Cut: func(id string) { n.server.Disconnect(id) }, Note: announce, Dispatch: out.exec, State: out.announce}
 	n.running.Go(func() { out.repeat(ctx) })
 	if !c.NoFeed {

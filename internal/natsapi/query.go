@@ -302,9 +302,9 @@ func (a *api) decision(s *projection.State, w asker, q *wire.QueryRequest) func(
 		seq = op.Seq
 	}
 	run := ledger.RunCopy(s.RunAt(seq))
-	return a.recorded(s, w, seq, func(seq uint64, _ *events.Decision, full bool) []byte {
+	return a.recorded(s, w, seq, func(seq uint64, d *events.Decision, full bool) []byte {
 		reply, err := a.ledger.Recorded(seq, full, run)
-		if err != nil {
+		if err != nil || q.Seq == 0 && d.OperationID != q.OperationID { // the index can hit by chance
 			return wire.Error(reason.NotFound)
 		}
 		return reply

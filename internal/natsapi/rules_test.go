@@ -526,7 +526,7 @@ func TestAStreamAheadOfTheLogIsRefused(t *testing.T) {
 	f.stream()
 	f.stop()
 	// The whole directory but the stream goes back to the older copy, anchor included.
-	for _, name := range []string{"db", "anchor"} {
+	for _, name := range []string{"db", "anchor", "state"} {
 		if err := os.RemoveAll(f.options.Dir + "/" + name); err != nil {
 			t.Fatal(err)
 		}

@@ -19,12 +19,15 @@ func (s *State) IDTaken(id string) bool { return s.agents[id] != nil || s.princi
 // KeyTaken reports whether key is or was anyone's.
 func (s *State) KeyTaken(key string) bool {
 	_, used := s.keys[key]
-	return used
+	return used || s.agentKeys[key] != nil
 }
 
 // Keys calls fn for every public key ever registered, in no order, with the id
 // it is bound to.
 func (s *State) Keys(fn func(key, id string)) {
+	for key, a := range s.agentKeys {
+		fn(key, a.ID)
+	}
 	for key, id := range s.keys {
 		fn(key, id)
 	}
@@ -56,12 +59,6 @@ func (s *State) PolicyDigest() events.Hash {
 func (s *State) VersionDigest(version string) (events.Hash, bool) {
 	d, ok := s.versions[version]
 	return d, ok
-}
-
-// Operation returns the first use of an agent's operation id.
-func (s *State) Operation(agent, id string) (Operation, bool) {
-	op, ok := s.operations[operationName{agent, id}]
-	return op, ok
 }
 
 // Lineage is a, its parent, and so on to the root.

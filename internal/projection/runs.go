@@ -127,6 +127,7 @@ func (s *State) admit(e *events.Event, b *events.RunAdmitted) error {
 	}
 	s.runs[r.ID], s.open[r.ID], s.runAt[r.Decision] = r, r, r
 	a.Runs++
+	s.changedRun(r)
 	return nil
 }
 
@@ -189,6 +190,7 @@ func (s *State) openRun(id string, e *events.Event, in ...RunState) (*Run, error
 	if by := s.principals[e.Agent]; r.Agent != e.Agent && (by == nil || by.Role != "admin") {
 		return nil, fmt.Errorf("%w: another agent's run", ErrInconsistent)
 	}
+	s.changedRun(r)
 	return r, nil
 }
 

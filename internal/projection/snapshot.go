@@ -4,78 +4,219 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"iter"
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/policy"
 )
 
-// A snapshot is its tag, then the fields in the order of encode, then the
-// SHA-256 of both. Integers are unsigned varints, texts their length and bytes,
-// lists their length and entries, maps lists in ascending order. Agents stand by
-// depth, so that a parent comes before its children. What can be counted again
-// (depth, children, admins) is left out.
+// A snapshot is a state in bytes, whole or in parts that are read one after the
+// other: the first stands on nothing, each other one on the seq at which the one
+// before it ends, and holds what changed since. A part is
+//
+//	its tag, the seq it stands on
+//	what is small, whole: place, policy, principals, names of operations
+//	agents     by depth and id, so that a parent comes before its children
+//	records    by owner, namespace, key
+//	runs       by id
+//	operations by digest
+//	HMAC-SHA256 of all that, under a key of the caller's
+//
+// Integers are unsigned varints, texts their length and bytes, lists their
+// length and entries; each agent, record and run has a 1 before it and the last a
+// 0 after it. An operation is 24 bytes: digest, use, big-endian. What can be
+// counted again (children, admins) is left out. The same state has the same
+// bytes, whatever led to it.
+//
+// It holds no sealed value; the values of mandatory records and the policy
+// document, which it does hold, are open payloads.
 const (
-	snapshotTag = "ledgerd/snapshot/v1\n"
-	digestTag   = "ledgerd/state/v1\n"
+	snapshotTag = "ledgerd/snapshot/v2\n"
+	digestTag   = "ledgerd/state/v2\n"
 )
 
-// EncodeSnapshot returns the whole state as bytes: the same state, the same
-// bytes, whatever led to it. They hold no sealed value; the values of mandatory
-// records and the policy document, which they do hold, are open payloads. The
-// error means that Policy was not set by Apply.
-func (s *State) EncodeSnapshot() ([]byte, error) {
+// Changes are what a state has come to since an earlier seq: the writer's hands
+// are free as soon as they are taken, and whoever has them writes them down.
+type Changes struct {
+	After, Seq uint64
+	Leaf       events.Hash // of the event at Seq
+
+	small      []byte
+	agents     []*Agent // some more than once; each is a copy
+	records    []*Record
+	runs       []*Run // as agents
+	operations []operationEntry
+}
+
+// TakeChanges returns what changed since it was last called, and goes on
+// counting. The first call returns the state whole. It takes some microseconds
+// for each hundred changes.
+func (s *State) TakeChanges() (*Changes, error) {
+	if err := s.documentKept(); err != nil {
+		return nil, err
+	}
+	c := s.changes
+	if c == nil {
+		c = s.whole()
+	}
+	s.changes = &Changes{After: s.Seq}
+	c.Seq, c.Leaf, c.small = s.Seq, s.Leaf, s.small(nil)
+	for i, a := range c.agents {
+		kept := *a
+		c.agents[i] = &kept
+	}
+	for i, r := range c.runs {
+		kept := *r
+		kept.Steps = slices.Clone(r.Steps)
+		c.runs[i] = &kept
+	}
+	return c, nil
+}
+
+// Restored says that the state as it stands is written down already, so that
+// TakeChanges returns only what comes from here on.
+func (s *State) Restored() { s.changes = &Changes{After: s.Seq} }
+
+func (s *State) whole() *Changes {
+	return &Changes{
+		agents: slices.Collect(maps.Values(s.agents)), records: slices.Collect(maps.Values(s.records)),
+		runs: slices.Collect(maps.Values(s.runs)), operations: slices.Collect(s.operations.all()),
+	}
+}
+
+func (s *State) documentKept() error {
 	var digest events.Hash
 	if len(s.document) > 0 {
 		digest = sha256.Sum256(s.document)
 	}
 	if digest != s.PolicyDigest() {
-		return nil, errors.New("snapshot: the policy in force is not that of the document kept")
+		return errors.New("snapshot: the policy in force is not that of the document kept")
 	}
-	b := s.encode(snapshotTag)
-	sum := sha256.Sum256(b)
-	return append(b, sum[:]...), nil
+	return nil
 }
 
-// Digest is SHA-256 over a tag and the fields of a snapshot, so that two states
-// are the same exactly if their digests are.
-func (s *State) Digest() events.Hash { return sha256.Sum256(s.encode(digestTag)) }
+// Write writes the changes as a part of a snapshot.
+func (c *Changes) Write(w io.Writer, key []byte) error {
+	out := newSnapshotWriter(w, key, snapshotTag)
+	c.write(out)
+	return out.close()
+}
 
-// DecodeSnapshot returns the state that EncodeSnapshot was given. Any bytes it
-// would not have written are an error, however they came about.
-func DecodeSnapshot(b []byte) (*State, error) {
-	body := b[:max(0, len(b)-sha256.Size)]
-	rest, ok := bytes.CutPrefix(body, []byte(snapshotTag))
-	if !ok {
-		return nil, errors.New("snapshot: not of this form")
+func (c *Changes) write(out *snapshotWriter) {
+	out.uint(c.After)
+	out.bytes(c.small)
+	slices.SortStableFunc(c.agents, (*Agent).compare)
+	for _, a := range last(c.agents, (*Agent).compare) {
+		out.flag(true)
+		out.agent(a)
 	}
-	if sum := sha256.Sum256(body); !bytes.Equal(sum[:], b[len(body):]) {
-		return nil, errors.New("snapshot: damaged")
+	out.flag(false)
+	slices.SortStableFunc(c.records, (*Record).compare)
+	for _, r := range last(c.records, (*Record).compare) {
+		out.flag(true)
+		out.record(r)
 	}
-	r := &snapshotReader{rest: rest}
-	s := r.state()
-	if r.err == nil && len(r.rest) > 0 {
-		r.fail("bytes after the end")
+	out.flag(false)
+	slices.SortStableFunc(c.runs, (*Run).compare)
+	for _, r := range last(c.runs, (*Run).compare) {
+		out.flag(true)
+		out.run(r)
 	}
-	if r.err == nil && !bytes.Equal(s.encode(snapshotTag), body) {
-		r.fail("not the one way to write this state")
+	out.flag(false)
+	slices.SortFunc(c.operations, operationEntry.compare)
+	out.uint(uint64(len(c.operations)))
+	for _, e := range c.operations {
+		out.operation(e)
 	}
-	if r.err != nil {
-		return nil, fmt.Errorf("snapshot: %w", r.err)
+}
+
+// last yields the last of equal neighbours.
+func last[T any](list []T, compare func(a, b T) int) iter.Seq2[int, T] {
+	return func(yield func(int, T) bool) {
+		for i, v := range list {
+			if (i == len(list)-1 || compare(v, list[i+1]) != 0) && !yield(i, v) {
+				return
+			}
+		}
+	}
+}
+
+func (a *Agent) compare(b *Agent) int {
+	return cmp.Or(cmp.Compare(a.Depth, b.Depth), cmp.Compare(a.ID, b.ID))
+}
+
+func (r *Record) compare(q *Record) int {
+	return cmp.Or(cmp.Compare(r.Owner, q.Owner), cmp.Compare(r.Namespace, q.Namespace), cmp.Compare(r.Key, q.Key))
+}
+
+func (r *Run) compare(q *Run) int { return cmp.Compare(r.ID, q.ID) }
+
+func (e operationEntry) compare(f operationEntry) int {
+	return cmp.Or(cmp.Compare(e.hi, f.hi), cmp.Compare(e.lo, f.lo))
+}
+
+// EncodeSnapshot returns the whole state as one part. The error means that
+// Policy was not set by Apply.
+func (s *State) EncodeSnapshot(key []byte) ([]byte, error) {
+	if err := s.documentKept(); err != nil {
+		return nil, err
+	}
+	return s.encode(key), nil
+}
+
+func (s *State) encode(key []byte) []byte {
+	var b bytes.Buffer
+	c := s.whole()
+	c.small = s.small(nil)
+	_ = c.Write(&b, key) // a buffer takes all
+	return b.Bytes()
+}
+
+// Digest is SHA-256 over a tag and the fields of a whole snapshot, so that two
+// states are the same exactly if their digests are.
+func (s *State) Digest() events.Hash {
+	sum := sha256.New()
+	out := &snapshotWriter{buf: []byte(digestTag), out: sum}
+	c := s.whole()
+	c.small = s.small(nil)
+	c.write(out)
+	out.flush()
+	return events.Hash(sum.Sum(nil))
+}
+
+// DecodeSnapshot returns the state that EncodeSnapshot was given.
+func DecodeSnapshot(b, key []byte) (*State, error) {
+	s := New()
+	if err := s.ReadSnapshot(bytes.NewReader(b), key); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
 
-func (s *State) encode(tag string) []byte {
-	w := snapshotWriter(tag)
+// ReadSnapshot takes the next part of a snapshot, up to the reader's end. Any
+// bytes that Write would not have written are an error, however they came about;
+// the state is then of no use.
+func (s *State) ReadSnapshot(in io.Reader, key []byte) error {
+	r := newSnapshotReader(in, key, snapshotTag)
+	r.part(s)
+	r.close()
+	if r.err != nil {
+		return fmt.Errorf("snapshot: %w", r.err)
+	}
+	return nil
+}
+
+// small appends what is written whole in every part.
+func (s *State) small(b []byte) []byte {
+	w := &snapshotWriter{buf: b}
 	w.uint(s.Seq)
 	w.uint(uint64(s.Time))
-	w = append(w, s.Leaf[:]...)
+	w.bytes(s.Leaf[:])
 	w.text(s.Origin)
 	w.text(s.Ledger)
 	w.uint(s.Rules)
@@ -87,17 +228,10 @@ func (s *State) encode(tag string) []byte {
 	for i := range s.denies {
 		w.deny(&s.denies[i])
 	}
-
 	w.uint(uint64(len(s.keys)))
 	for _, key := range sortedKeys(s.keys) {
 		w.text(key)
 		w.text(s.keys[key])
-	}
-	w.uint(uint64(len(s.agents)))
-	for _, a := range slices.SortedFunc(maps.Values(s.agents), func(a, b *Agent) int {
-		return cmp.Or(cmp.Compare(a.Depth, b.Depth), cmp.Compare(a.ID, b.ID))
-	}) {
-		w.agent(a)
 	}
 	w.uint(uint64(len(s.principals)))
 	for _, id := range sortedKeys(s.principals) {
@@ -107,257 +241,112 @@ func (s *State) encode(tag string) []byte {
 	for _, version := range sortedKeys(s.versions) {
 		digest := s.versions[version]
 		w.text(version)
-		w = append(w, digest[:]...)
+		w.bytes(digest[:])
 	}
-	w.uint(uint64(len(s.records)))
-	for _, name := range slices.SortedFunc(maps.Keys(s.records), recordName.compare) {
-		w.record(s.records[name])
-	}
-	w.uint(uint64(len(s.operations)))
-	for _, name := range slices.SortedFunc(maps.Keys(s.operations), operationName.compare) {
-		w.text(name.agent)
-		w.text(name.id)
-		w.uint(s.operations[name].Seq)
-		w.text(s.operations[name].Name)
-	}
-	w.uint(uint64(len(s.runs)))
-	for _, id := range sortedKeys(s.runs) {
-		w.run(s.runs[id])
-	}
-	return w
+	w.texts(s.operations.names)
+	return w.buf
 }
 
-func (n recordName) compare(m recordName) int {
-	return cmp.Or(cmp.Compare(n.owner, m.owner), cmp.Compare(n.namespace, m.namespace), cmp.Compare(n.key, m.key))
-}
-
-func (n operationName) compare(m operationName) int {
-	return cmp.Or(cmp.Compare(n.agent, m.agent), cmp.Compare(n.id, m.id))
-}
-
-type snapshotWriter []byte
-
-func (w *snapshotWriter) uint(n uint64) { *w = binary.AppendUvarint(*w, n) }
-
-func (w *snapshotWriter) text(s string) {
-	w.uint(uint64(len(s)))
-	*w = append(*w, s...)
-}
-
-func (w *snapshotWriter) texts(list []string) {
-	w.uint(uint64(len(list)))
-	for _, s := range list {
-		w.text(s)
-	}
-}
-
-func (w *snapshotWriter) flag(b bool) {
-	if b {
-		w.uint(1)
-	} else {
-		w.uint(0)
-	}
-}
-
-func (w *snapshotWriter) agent(a *Agent) {
-	parent := ""
-	if a.Parent != nil {
-		parent = a.Parent.ID
-	}
-	w.text(a.ID)
-	w.text(parent)
-	w.texts(a.Declared)
-	w.text(a.PublicKey)
-	w.flag(a.Revoked)
-}
-
-func (w *snapshotWriter) principal(p *Principal) {
-	w.text(p.ID)
-	w.text(p.Role)
-	w.text(p.PublicKey)
-	w.texts(p.Actions)
-	w.texts(p.Groups)
-	w.text(p.Root)
-	w.flag(p.Revoked)
-}
-
-func (w *snapshotWriter) record(r *Record) {
-	w.text(r.Owner)
-	w.text(r.Namespace)
-	w.text(r.Key)
-	w.text(r.Visibility)
-	w.text(string(r.Class))
-	w.uint(r.Revision)
-	w.flag(r.Deleted)
-	w.uint(r.Decision)
-	w.uint(r.Written)
-	w.flag(r.OwnPayload)
-	w.text(string(r.Mandatory))
-}
-
-func (w *snapshotWriter) deny(d *Deny) {
-	w.uint(d.Epoch)
-	w.text(d.Scope)
-	w.texts(d.Capabilities)
-	w.flag(d.All)
-}
-
-func (w *snapshotWriter) run(r *Run) {
-	w.text(r.ID)
-	w.text(r.Agent)
-	w.text(r.SOPID)
-	w.uint(r.SOPVersion)
-	w.uint(r.Decision)
-	w.uint(uint64(r.Admitted))
-	w.text(string(r.State))
-	w.text(r.Reason)
-	w.flag(r.Cancelling)
-	w.uint(uint64(r.Next))
-	w.uint(uint64(len(r.Steps)))
-	for i := range r.Steps {
-		step := &r.Steps[i]
-		w.text(step.ID)
-		w.text(step.Action)
-		w.text(string(step.State))
-		w.uint(step.Granted)
-		w.uint(uint64(step.Deadline))
-		w.uint(step.Ended)
-	}
-}
-
-// snapshotReader takes fields from rest. After an error it gives zeros, and
-// every list is empty, so that nothing is read in vain.
-type snapshotReader struct {
-	rest []byte
-	err  error
-}
-
-func (r *snapshotReader) fail(format string, args ...any) {
-	if r.err == nil {
-		r.err = fmt.Errorf(format, args...)
-	}
-}
-
-func (r *snapshotReader) uint() uint64 {
-	n, size := binary.Uvarint(r.rest)
-	if r.err != nil || size <= 0 {
-		r.fail("no integer where one belongs")
-		return 0
-	}
-	r.rest = r.rest[size:]
-	return n
-}
-
-func (r *snapshotReader) take(n uint64) []byte {
-	if r.err != nil || n > uint64(len(r.rest)) {
-		r.fail("cut short")
-		return nil
-	}
-	b := r.rest[:n]
-	r.rest = r.rest[n:]
-	return b
-}
-
-func (r *snapshotReader) text() string { return string(r.take(r.uint())) }
-
-func (r *snapshotReader) texts() []string {
-	var list []string
-	r.list(func() { list = append(list, r.text()) })
-	return list
-}
-
-func (r *snapshotReader) flag() bool {
-	n := r.uint()
-	if n > 1 {
-		r.fail("flag %d", n)
-	}
-	return n == 1
-}
-
-func (r *snapshotReader) hash() (h events.Hash) {
-	copy(h[:], r.take(uint64(len(h))))
-	return h
-}
-
-// list reads a length and calls entry as often, or until an error. An entry is
-// no fewer bytes than one, so a false length ends with the input.
-func (r *snapshotReader) list(entry func()) {
-	for n := r.uint(); n > 0 && r.err == nil; n-- {
-		entry()
-	}
-}
-
-func (r *snapshotReader) state() *State {
-	s := New()
-	s.Seq = r.uint()
-	if at := r.uint(); at <= math.MaxInt64 {
-		s.Time = events.Time(at)
-	}
-	s.Leaf = r.hash()
-	s.Origin, s.Ledger, s.Rules = r.text(), r.text(), r.uint()
-	document := r.take(r.uint())
-	s.IsNarrowed = r.flag()
-	s.Narrowed = policy.NewSet(r.texts()...)
-	s.DenyEpoch = r.uint()
-	r.list(func() { s.denies = append(s.denies, Deny{r.uint(), r.text(), policy.NewSet(r.texts()...), r.flag()}) })
-
-	r.list(func() {
-		key := r.text()
-		s.keys[key] = r.text()
-	})
-	r.list(func() { r.agent(s) })
-	r.list(func() { r.principal(s) })
-	for _, id := range s.keys {
-		if !s.IDTaken(id) {
-			r.fail("key of nobody")
-		}
-	}
-	r.list(func() {
-		version := r.text()
-		s.versions[version] = r.hash()
-	})
-	r.list(func() { r.record(s) })
-	r.list(func() {
-		name := operationName{r.text(), r.text()}
-		s.operations[name] = Operation{r.uint(), r.text()}
-	})
-	r.list(func() { r.run(s) })
-	r.policy(s, document)
-	return s
-}
-
-func (r *snapshotReader) time() events.Time {
-	n := r.uint()
-	if n > math.MaxInt64 {
-		r.fail("no time where one belongs")
-		return 0
-	}
-	return events.Time(n)
-}
-
-func (r *snapshotReader) run(s *State) {
-	run := &Run{
-		ID: r.text(), Agent: r.text(), SOPID: r.text(), SOPVersion: r.uint(), Decision: r.uint(), Admitted: r.time(),
-		State: RunState(r.text()), Reason: r.text(), Cancelling: r.flag(), Next: int(r.uint()),
-	}
-	r.list(func() {
-		run.Steps = append(run.Steps, RunStep{
-			ID: r.text(), Action: r.text(), State: StepState(r.text()), Granted: r.uint(), Deadline: r.time(), Ended: r.uint(),
-		})
-	})
-	agent := s.agents[run.Agent]
-	if agent == nil || run.Next < 0 || run.Next > len(run.Steps) {
-		r.fail("run without its agent or step")
+// part reads one part into s, which stands where the part begins.
+func (r *snapshotReader) part(s *State) {
+	if after := r.uint(); after != s.Seq {
+		r.fail("a part that stands on seq %d after one that ends at %d", after, s.Seq)
 		return
 	}
-	s.runs[run.ID], s.runAt[run.Decision] = run, run
-	if run.Open() {
-		s.open[run.ID] = run
-		agent.Runs++
+	document := r.small(s)
+	for before := (*Agent)(nil); r.flag(); {
+		a := r.agent(s)
+		if before != nil && before.compare(a) >= 0 {
+			r.fail("agents out of order")
+			return
+		}
+		before = a
+	}
+	r.principalsOwn(s)
+	for before := (*Record)(nil); r.flag(); {
+		rec := r.record(s)
+		if before != nil && before.compare(rec) >= 0 {
+			r.fail("records out of order")
+			return
+		}
+		before = rec
+	}
+	for before := (*Run)(nil); r.flag(); {
+		run := r.run(s)
+		if before != nil && before.compare(run) >= 0 {
+			r.fail("runs out of order")
+			return
+		}
+		before = run
+	}
+	r.operations(s)
+	r.policy(s, document)
+	s.rights++
+}
+
+func (r *snapshotReader) small(s *State) (document []byte) {
+	seq, at := r.uint(), r.time()
+	if seq < s.Seq || at < s.Time {
+		r.fail("a part that ends before it begins")
+	}
+	s.Seq, s.Time = seq, at
+	copy(s.Leaf[:], r.take(uint64(len(s.Leaf))))
+	s.Origin, s.Ledger, s.Rules = r.text(), r.text(), r.uint()
+	document = bytes.Clone(r.take(r.uint()))
+	s.IsNarrowed, s.Narrowed = r.flag(), r.set()
+	s.DenyEpoch, s.denies = r.uint(), nil
+	for n := r.uint(); n > 0 && r.err == nil; n-- {
+		s.denies = append(s.denies, Deny{r.uint(), r.text(), r.set(), r.flag()})
+	}
+	s.keys, s.principals, s.versions, s.admins = map[string]string{}, map[string]*Principal{}, map[string]events.Hash{}, 0
+	r.ascending(func() string {
+		key := r.text()
+		s.keys[key] = r.text()
+		return key
+	})
+	r.ascending(func() string { return r.principal(s) })
+	r.ascending(func() string {
+		version := r.text()
+		var digest events.Hash
+		copy(digest[:], r.take(uint64(len(digest))))
+		s.versions[version] = digest
+		return version
+	})
+	r.operationNames(s)
+	return document
+}
+
+// operationNames reads the names of operations: those known before, and more.
+func (r *snapshotReader) operationNames(s *State) {
+	names, known := r.texts(), s.operations.names
+	seen := map[string]bool{}
+	for _, name := range names {
+		seen[name] = true
+	}
+	if len(names) < len(known) || len(names) > operationNamesMax || len(seen) != len(names) || !slices.Equal(names[:len(known)], known) {
+		r.fail("other names of operations")
+		return
+	}
+	s.operations.names = names
+}
+
+func (r *snapshotReader) operations(s *State) {
+	var before digest
+	for n := r.uint(); n > 0 && r.err == nil; n-- {
+		e := r.operation()
+		switch {
+		case r.err != nil:
+		case !before.less(e.digest), e.use>>16 == 0, e.use>>16 > s.Seq, e.use&(operationNamesMax-1) >= uint64(len(s.operations.names)):
+			r.fail("operations out of order")
+		case !s.operations.insert(e):
+			r.fail("an operation twice")
+		}
+		before = e.digest
 	}
 }
 
 func (r *snapshotReader) policy(s *State, document []byte) {
+	s.Policy, s.document = nil, nil
 	if r.err != nil || len(document) == 0 {
 		return
 	}
@@ -369,52 +358,146 @@ func (r *snapshotReader) policy(s *State, document []byte) {
 	case s.versions[p.Version] != p.Digest:
 		r.fail("the policy in force is not the document of its version")
 	}
-	s.Policy, s.document = p, bytes.Clone(document)
+	s.Policy, s.document = p, document
 }
 
-func (r *snapshotReader) agent(s *State) {
-	a := &Agent{ID: r.text(), Depth: 1}
-	if parent := r.text(); parent != "" {
-		a.Parent = s.agents[parent]
-		if a.Parent == nil {
-			r.fail("agent without its parent")
-			return
+// agent reads an agent, new or in the place of what was known of it.
+func (r *snapshotReader) agent(s *State) *Agent {
+	a, parent := r.agentAlone()
+	a.Parent = s.agents[parent]
+	old := s.agents[a.ID]
+	switch {
+	case r.err != nil:
+	case a.Parent == nil && (parent != "" || a.Depth != 1), a.Parent != nil && a.Depth != a.Parent.Depth+1:
+		r.fail("agent without its parent")
+	case old != nil && (old.Parent != a.Parent || old.PublicKey != a.PublicKey):
+		r.fail("agent with another parent or key")
+	case old != nil:
+		old.Declared, old.Revoked = a.Declared, a.Revoked
+		return old
+	case s.IDTaken(a.ID) || s.KeyTaken(a.PublicKey):
+		r.fail("id or key twice")
+	default:
+		if a.Parent != nil {
+			a.Parent.Children++
 		}
-		a.Parent.Children++
-		a.Depth = a.Parent.Depth + 1
+		s.agents[a.ID], s.agentKeys[a.PublicKey] = a, a
 	}
-	a.Declared, a.PublicKey, a.Revoked = policy.NewSet(r.texts()...), r.text(), r.flag()
-	r.own(s, a.ID, a.PublicKey)
-	s.agents[a.ID] = a
+	return a
 }
 
-func (r *snapshotReader) principal(s *State) {
+// agentAlone reads an agent that knows its parent by id only.
+func (r *snapshotReader) agentAlone() (a *Agent, parent string) {
+	a = &Agent{ID: r.text()}
+	a.Depth, parent = r.int(), r.text()
+	a.Declared, a.PublicKey, a.Revoked = r.set(), r.text(), r.flag()
+	return a, parent
+}
+
+func (r *snapshotReader) principal(s *State) (id string) {
 	p := &Principal{ID: r.text(), Role: r.text(), PublicKey: r.text(), Actions: r.texts(), Groups: r.texts(), Root: r.text(), Revoked: r.flag()}
-	r.own(s, p.ID, p.PublicKey)
 	s.principals[p.ID] = p
 	if p.Role == "admin" && !p.Revoked {
 		s.admins++
 	}
+	return p.ID
 }
 
-// own checks that a new id has the key that is its own.
-func (r *snapshotReader) own(s *State, id, key string) {
-	if s.IDTaken(id) || s.keys[key] != id {
-		r.fail("id twice, or with another's key")
+// principalsOwn checks that principals and agents share no id and no key, and
+// that each principal has the key that is its own.
+func (r *snapshotReader) principalsOwn(s *State) {
+	for id, p := range s.principals {
+		if s.agents[id] != nil || s.keys[p.PublicKey] != id {
+			r.fail("id twice, or with another's key")
+		}
+	}
+	for key, id := range s.keys {
+		if s.principals[id] == nil || s.agentKeys[key] != nil {
+			r.fail("key of nobody, or of two")
+		}
 	}
 }
 
-func (r *snapshotReader) record(s *State) {
-	rec := &Record{
-		Owner: r.text(), Namespace: r.text(), Key: r.text(),
-		Visibility: r.text(), Class: policy.Class(r.text()), Revision: r.uint(), Deleted: r.flag(),
-		Decision: r.uint(), Written: r.uint(), OwnPayload: r.flag(),
+// record reads a record, new or in the place of the one of its name.
+func (r *snapshotReader) record(s *State) *Record {
+	rec := r.recordAlone(s)
+	owner := s.agents[rec.Owner]
+	_, ok := policy.ParseClass(string(rec.Class))
+	if r.err != nil || owner == nil || !ok || !policy.ValidVisibility(rec.Visibility) {
+		r.fail("record without class, visibility or owner")
+		return rec
 	}
+	name := recordName{rec.Owner, rec.Namespace, rec.Key}
+	if old := s.records[name]; old != nil {
+		rec.Key = old.Key
+	}
+	s.records[name] = rec
+	return rec
+}
+
+// run reads a run, new or in the place of what was known of it.
+func (r *snapshotReader) run(s *State) *Run {
+	run := r.runAlone()
+	agent, old := s.agents[run.Agent], s.runs[run.ID]
+	switch {
+	case r.err != nil:
+		return run
+	case agent == nil || run.Next > len(run.Steps) || old != nil && (old.Agent != run.Agent || old.Decision != run.Decision):
+		r.fail("run without its agent or step, or in the place of another")
+		return run
+	case old == nil && s.runAt[run.Decision] != nil:
+		r.fail("two runs of one decision")
+		return run
+	}
+	if old != nil && old.Open() {
+		agent.Runs--
+		delete(s.open, run.ID)
+	}
+	s.runs[run.ID], s.runAt[run.Decision] = run, run
+	if run.Open() {
+		agent.Runs++
+		s.open[run.ID] = run
+	}
+	return run
+}
+
+func (r *snapshotReader) runAlone() *Run {
+	run := &Run{
+		ID: r.text(), Agent: r.text(), SOPID: r.text(), SOPVersion: r.uint(), Decision: r.uint(), Admitted: r.time(),
+		State: RunState(r.text()), Reason: r.text(), Cancelling: r.flag(), Next: r.int(),
+	}
+	for n := r.uint(); n > 0 && r.err == nil; n-- {
+		run.Steps = append(run.Steps, RunStep{
+			ID: r.text(), Action: r.text(), State: StepState(r.text()), Granted: r.uint(), Deadline: r.time(), Ended: r.uint(),
+		})
+	}
+	return run
+}
+
+// recordAlone reads a record. What many say is shared among them by s.
+func (r *snapshotReader) recordAlone(s *State) *Record {
+	rec := &Record{Owner: r.owner(s), Namespace: r.shared(s), Key: r.text(), Visibility: r.shared(s), Class: policy.Class(r.shared(s))}
+	rec.Revision, rec.Deleted, rec.Decision, rec.Written, rec.OwnPayload = r.uint(), r.flag(), r.uint(), r.uint(), r.flag()
 	if value := r.take(r.uint()); len(value) > 0 {
 		rec.Mandatory = bytes.Clone(value)
 	}
-	if _, ok := policy.ParseClass(string(rec.Class)); !ok || !policy.ValidVisibility(rec.Visibility) || s.agents[rec.Owner] == nil {
-		r.fail("record without class, visibility or owner")
+	return rec
+}
+
+// owner is the id of an agent, in memory that is the agent's where it is known.
+func (r *snapshotReader) owner(s *State) string {
+	b := r.take(r.uint())
+	if a := s.agents[string(b)]; a != nil {
+		return a.ID
 	}
-	s.records[recordName{rec.Owner, rec.Namespace, rec.Key}] = rec
+	return string(b)
+}
+
+// shared is a text that many records say.
+func (r *snapshotReader) shared(s *State) string {
+	b := r.take(r.uint())
+	if kept, ok := s.texts[string(b)]; ok {
+		return kept
+	}
+	return s.text(string(b))
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/policy"
@@ -66,8 +67,6 @@ type Operation struct {
 
 type recordName struct{ owner, namespace, key string }
 
-type operationName struct{ agent, id string }
-
 // State is everything a decision may depend on. Maps are never handed out.
 type State struct {
 	Seq    uint64 // of the last event applied
@@ -85,15 +84,19 @@ type State struct {
 
 	agents     map[string]*Agent
 	principals map[string]*Principal
-	keys       map[string]string      // public key → the id that has or had it
+	agentKeys  map[string]*Agent      // by public key
+	keys       map[string]string      // public key → the principal that has or had it
 	versions   map[string]events.Hash // policy version → digest, for ever
 	records    map[recordName]*Record
-	operations map[operationName]Operation
+	operations operations
 	runs       map[string]*Run
-	open       map[string]*Run // of runs, the open ones
-	runAt      map[uint64]*Run // by the decision that admitted it
-	denies     []Deny          // in force, by epoch; never changed in place
-	admins     int             // not revoked
+	open       map[string]*Run   // of runs, the open ones
+	runAt      map[uint64]*Run   // by the decision that admitted it
+	denies     []Deny            // in force, by epoch; never changed in place
+	admins     int               // not revoked
+	texts      map[string]string // one copy of what many records say
+
+	changes *Changes // since the last TakeChanges; nil where nobody asked
 
 	rights uint64 // from 1; rises with every event that may change an effective set
 }
@@ -103,15 +106,26 @@ func New() *State {
 	return &State{
 		agents:     map[string]*Agent{},
 		principals: map[string]*Principal{},
+		agentKeys:  map[string]*Agent{},
 		keys:       map[string]string{},
 		versions:   map[string]events.Hash{},
 		records:    map[recordName]*Record{},
-		operations: map[operationName]Operation{},
 		runs:       map[string]*Run{},
 		open:       map[string]*Run{},
 		runAt:      map[uint64]*Run{},
+		texts:      map[string]string{},
 		rights:     1,
 	}
+}
+
+// text returns s in memory that all equal texts share.
+func (s *State) text(t string) string {
+	if kept, ok := s.texts[t]; ok {
+		return kept
+	}
+	t = strings.Clone(t)
+	s.texts[t] = t
+	return t
 }
 
 // ErrInconsistent marks an event that cannot follow the ones before it. The
@@ -160,7 +174,7 @@ func (s *State) fold(e *events.Event, open []byte) error {
 	case *events.LedgerOpened:
 		s.Rules = b.Rules
 	case *events.Decision:
-		s.foldDecision(e.Seq, b)
+		return s.foldDecision(e.Seq, b)
 	case *events.AgentRegistered:
 		return s.addAgent(b)
 	case *events.AgentUpdated:
@@ -169,12 +183,14 @@ func (s *State) fold(e *events.Event, open []byte) error {
 			return fmt.Errorf("%w: no such agent to update", ErrInconsistent)
 		}
 		a.Declared = policy.NewSet(b.Capabilities...)
+		s.changedAgent(a)
 	case *events.AgentRevoked:
 		a := s.agents[b.AgentID]
 		if a == nil || a.Revoked {
 			return fmt.Errorf("%w: no such agent to revoke", ErrInconsistent)
 		}
 		a.Revoked = true
+		s.changedAgent(a)
 	case *events.PrincipalRegistered:
 		return s.addPrincipal(&Principal{ID: b.ID, Role: b.Role, PublicKey: b.PublicKey, Actions: b.Actions, Groups: b.Groups, Root: b.Root})
 	case *events.PrincipalRekeyed:
@@ -205,21 +221,6 @@ func (s *State) fold(e *events.Event, open []byte) error {
 	return nil
 }
 
-// foldDecision remembers the first use of an operation id. Reads are judged
-// anew each time, so theirs are only echoed.
-func (s *State) foldDecision(seq uint64, d *events.Decision) {
-	if r := s.runs[d.RunID]; d.Operation == "run.cancel" && d.Allowed && r != nil {
-		r.Cancelling = true
-	}
-	if d.OperationID == "" || d.StepID != "" || d.Operation == "memory.read" {
-		return
-	}
-	name := operationName{d.Subject, d.OperationID}
-	if _, used := s.operations[name]; !used {
-		s.operations[name] = Operation{seq, d.Operation}
-	}
-}
-
 func (s *State) addAgent(b *events.AgentRegistered) error {
 	if err := s.claim(b.AgentID, b.PublicKey); err != nil {
 		return err
@@ -233,7 +234,8 @@ func (s *State) addAgent(b *events.AgentRegistered) error {
 		parent.Children++
 		a.Parent, a.Depth = parent, parent.Depth+1
 	}
-	s.agents[a.ID] = a
+	s.agents[a.ID], s.agentKeys[a.PublicKey] = a, a
+	s.changedAgent(a)
 	return nil
 }
 
@@ -244,22 +246,21 @@ func (s *State) addPrincipal(p *Principal) error {
 	if err := s.claim(p.ID, p.PublicKey); err != nil {
 		return err
 	}
-	s.principals[p.ID] = p
+	s.principals[p.ID], s.keys[p.PublicKey] = p, p.ID
 	if p.Role == "admin" {
 		s.admins++
 	}
 	return nil
 }
 
-// claim binds a new id and a new key to each other, for ever.
+// claim checks that a new id and a new key were nobody's before.
 func (s *State) claim(id, key string) error {
 	if s.IDTaken(id) {
 		return fmt.Errorf("%w: id taken", ErrInconsistent)
 	}
-	if _, used := s.keys[key]; used {
+	if s.KeyTaken(key) {
 		return fmt.Errorf("%w: key used", ErrInconsistent)
 	}
-	s.keys[key] = id
 	return nil
 }
 
@@ -268,7 +269,7 @@ func (s *State) rekey(b *events.PrincipalRekeyed) error {
 	if p == nil || p.Revoked {
 		return fmt.Errorf("%w: no such principal", ErrInconsistent)
 	}
-	if _, used := s.keys[b.PublicKey]; used {
+	if s.KeyTaken(b.PublicKey) {
 		return fmt.Errorf("%w: key used", ErrInconsistent)
 	}
 	s.keys[b.PublicKey] = b.ID
@@ -310,7 +311,8 @@ func (s *State) write(e *events.Event, b *events.Record, open []byte) error {
 	if b.Revision != old.revision()+1 {
 		return fmt.Errorf("%w: revision %d after %d", ErrInconsistent, b.Revision, old.revision())
 	}
-	if owner := s.agents[b.Owner]; owner == nil || owner.Revoked {
+	owner := s.agents[b.Owner]
+	if owner == nil || owner.Revoked {
 		return fmt.Errorf("%w: unknown owner", ErrInconsistent)
 	}
 	class, ok := policy.ParseClass(b.Class)
@@ -322,11 +324,16 @@ func (s *State) write(e *events.Event, b *events.Record, open []byte) error {
 	case !policy.ValidVisibility(b.Visibility):
 		return fmt.Errorf("%w: visibility %q", ErrInconsistent, b.Visibility)
 	}
-	s.records[name] = &Record{
-		Owner: b.Owner, Namespace: b.Namespace, Key: b.Key,
-		Visibility: b.Visibility, Class: class, Revision: b.Revision,
-		Decision: e.Cause, Written: e.Seq, OwnPayload: !e.Payload.IsZero(), Mandatory: slices.Clone(open),
+	r := &Record{
+		Revision: b.Revision, Decision: e.Cause, Written: e.Seq, OwnPayload: !e.Payload.IsZero(), Mandatory: slices.Clone(open),
 	}
+	if old != nil {
+		r.Key = old.Key
+	} else {
+		r.Key = strings.Clone(b.Key)
+	}
+	r.Owner, r.Namespace, r.Visibility, r.Class = owner.ID, s.text(b.Namespace), s.text(b.Visibility), policy.Class(s.text(b.Class))
+	s.keep(r)
 	return nil
 }
 
@@ -336,11 +343,31 @@ func (s *State) remove(e *events.Event, b *events.Record) error {
 	if old == nil || old.Deleted || b.Revision != old.Revision+1 || b.Class != string(old.Class) || b.Visibility != old.Visibility {
 		return fmt.Errorf("%w: no such record to delete", ErrInconsistent)
 	}
-	s.records[name] = &Record{
-		Owner: b.Owner, Namespace: b.Namespace, Key: b.Key,
-		Visibility: b.Visibility, Class: old.Class, Revision: b.Revision, Deleted: true, Decision: e.Cause, Written: e.Seq,
-	}
+	s.keep(&Record{
+		Owner: old.Owner, Namespace: old.Namespace, Key: old.Key,
+		Visibility: old.Visibility, Class: old.Class, Revision: b.Revision, Deleted: true, Decision: e.Cause, Written: e.Seq,
+	})
 	return nil
+}
+
+// keep puts a record in the place of the one of its name.
+func (s *State) keep(r *Record) {
+	s.records[recordName{r.Owner, r.Namespace, r.Key}] = r
+	if s.changes != nil {
+		s.changes.records = append(s.changes.records, r)
+	}
+}
+
+func (s *State) changedRun(r *Run) {
+	if s.changes != nil {
+		s.changes.runs = append(s.changes.runs, r)
+	}
+}
+
+func (s *State) changedAgent(a *Agent) {
+	if s.changes != nil {
+		s.changes.agents = append(s.changes.agents, a)
+	}
 }
 
 func (r *Record) revision() uint64 {

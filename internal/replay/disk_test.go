@@ -117,7 +117,7 @@ func TestR82_AForgedDirectoryIsWholeButItsDecisionIsFound(t *testing.T) {
 	if err == nil || report.Found != 1 || report.Findings[0].Seq != seq {
 		t.Errorf("forged at %d, report %+v, %v", seq, report, err)
 	}
-	if !report.SnapshotSame {
+	if !report.StoredSame {
 		t.Error("the decision is all that is forged, and yet the projection differs")
 	}
 }

@@ -2,6 +2,7 @@ package replay_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -11,12 +12,13 @@ import (
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/ledger"
+	"github.com/ledgerd/ledgerd/internal/projection"
 	"github.com/ledgerd/ledgerd/internal/replay"
 )
 
 // copy returns a log that can be changed without changing l.
 func (l *log) copy() *log {
-	c := &log{payloads: maps.Clone(l.payloads), snapshot: l.snapshot, snapshotSeq: l.snapshotSeq}
+	c := &log{payloads: maps.Clone(l.payloads), stored: l.stored, storedSeq: l.storedSeq}
 	for _, e := range l.events {
 		b, err := e.Append(nil)
 		if err != nil {
@@ -644,21 +646,34 @@ func TestR82_AnEmptyLogIsNotJudged(t *testing.T) {
 func TestR82_AStoredProjectionOfAnotherStateIsFound(t *testing.T) {
 	l := read(t, scenario(t))
 	src := l.rechain(t)
-	for _, bend := range []func([]byte) []byte{
-		func(b []byte) []byte { return b },
-		func(b []byte) []byte { return bytes.Replace(b, []byte("retention_days"), []byte("retention_dayz"), 1) },
-		func(b []byte) []byte { return b[:len(b)-1] },
+	for name, bend := range map[string]func(*projection.State){
+		"":            func(*projection.State) {},
+		"rules":       func(s *projection.State) { s.Rules++ },
+		"time":        func(s *projection.State) { s.Time++ },
+		"a record":    func(s *projection.State) { s.Records(func(r *projection.Record) bool { r.Revision++; return false }) },
+		"an agent":    func(s *projection.State) { a := s.Agent("researcher"); a.Revoked = !a.Revoked },
+		"a principal": func(s *projection.State) { s.Principal("admin").Actions = []string{"x"} },
+		"an id":       func(s *projection.State) { s.Agent("researcher").PublicKey = "U" },
 	} {
-		b := bend(bytes.Clone(l.snapshot))
-		src.Snapshot = func() (uint64, []byte, bool, error) { return l.snapshotSeq, b, true, nil }
+		stored := l.storedState(t)
+		bend(stored)
+		src.State = func() (*projection.State, error) { return stored, nil }
 		report := replay.Run(src)
-		same := bytes.Equal(b, l.snapshot)
-		if !report.Snapshot || report.SnapshotSame != same || (report.Found == 0) != same {
-			t.Errorf("snapshot bent: %v, report %+v", !same, report)
+		same := name == ""
+		if !report.Stored || report.StoredSame != same || (report.Found == 0) != same {
+			t.Errorf("%s bent: report %+v", name, report)
 		}
-		if !same && report.Findings[0].Seq != l.snapshotSeq {
-			t.Errorf("found at %d, stored at %d", report.Findings[0].Seq, l.snapshotSeq)
+		if !same && report.Findings[0].Seq != l.storedSeq {
+			t.Errorf("%s: found at %d, stored at %d", name, report.Findings[0].Seq, l.storedSeq)
 		}
+	}
+	src.State = func() (*projection.State, error) { return nil, errors.New("damaged") }
+	if report := replay.Run(src); report.Found != 1 || report.Stored || report.Err != nil || report.Unjudged() > 0 {
+		t.Errorf("a stored state that cannot be read: %+v", report)
+	}
+	src.State = func() (*projection.State, error) { return nil, nil }
+	if report := replay.Run(src); report.Found != 0 || report.Stored {
+		t.Errorf("no stored state: %+v", report)
 	}
 }
 

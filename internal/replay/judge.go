@@ -2,6 +2,7 @@ package replay
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 
 	"github.com/ledgerd/ledgerd/internal/events"
@@ -282,8 +283,19 @@ func (r *run) prior(c *evidence, d *events.Decision) (missing bool, err error) {
 		return false, nil
 	}
 	op, used := r.s.Operation(d.Subject, d.OperationID)
-	if !used || op.Name != d.Operation {
+	if !used || op.Name != d.Operation || d.Operation == "memory.read" {
 		return false, nil
+	}
+	var first events.Event
+	err = r.src.Events(op.Seq, op.Seq, func(_ uint64, b []byte) (err error) {
+		first, err = events.Parse(b)
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("event %d: %w", op.Seq, err)
+	}
+	if f, ok := first.Body.(*events.Decision); !ok || f.Subject != d.Subject || f.OperationID != d.OperationID {
+		return false, nil // the index hits by chance, and the id is refused
 	}
 	_, b, ok, err := r.payload(op.Seq)
 	if err != nil || !ok {

@@ -47,19 +47,20 @@ type Source struct {
 	// error ends the run.
 	Payload func(seq uint64) (salt [events.SaltLen]byte, b []byte, ok bool, err error)
 
-	// Snapshot, which may be nil, returns the stored projection to compare with
-	// the one folded here.
-	Snapshot func() (seq uint64, b []byte, ok bool, err error)
+	// State, which may be nil, returns the stored state to compare with the one
+	// folded here, nil if none is stored. Its error is a finding: there is one, and
+	// it is damaged or of another log.
+	State func() (*projection.State, error)
 }
 
 // Stored is the source of an open data directory: its log, its payloads opened
-// with the seal key among its keys, its snapshot.
+// with the seal key among its keys, the state written down beside it.
 func Stored(dir string, st *store.Store) (Source, error) {
 	payloads, err := ledger.OpenPayloads(dir, st)
 	if err != nil {
 		return Source{}, err
 	}
-	return Source{Size: st.Durable(), Events: st.Events, Payload: payloads.Open, Snapshot: st.Snapshot}, nil
+	return Source{Size: st.Durable(), Events: st.Events, Payload: payloads.Open, State: func() (*projection.State, error) { return ledger.StoredState(dir, st) }}, nil
 }
 
 // Report is what a run found.
@@ -78,9 +79,9 @@ type Report struct {
 	Findings []Finding // the first FindingsMax
 	Found    uint64    // all of them
 
-	Snapshot     bool   // a stored projection was there and compared
-	SnapshotSeq  uint64 // where it stands
-	SnapshotSame bool   // it is the one folded here
+	Stored     bool   // a stored state was there, to compare
+	StoredSeq  uint64 // where it stands
+	StoredSame bool   // it is the one folded here
 
 	Err error // why the log was not judged to its end, or nil
 }
@@ -130,8 +131,8 @@ type run struct {
 	unjudged bool            // decision could not be judged: what follows is taken as it is
 	opening  bool            // nothing but doubt has come since ledger.opened
 
-	snapshotBytes []byte
-	scratch       []byte // for the bytes of an expected event
+	stored  *projection.State // to compare at its seq
+	scratch []byte            // for the bytes of an expected event
 }
 
 // logged is an event as it stands in the log.
@@ -151,13 +152,15 @@ func (r *run) all() error {
 	if r.src.Size == 0 {
 		return errors.New("there are no events")
 	}
-	if r.src.Snapshot != nil {
-		seq, b, ok, err := r.src.Snapshot()
-		if err != nil {
-			return fmt.Errorf("snapshot: %w", err)
-		}
-		if ok && seq >= 1 && seq <= r.src.Size {
-			r.SnapshotSeq, r.snapshotBytes = seq, b
+	if r.src.State != nil {
+		var err error
+		switch r.stored, err = r.src.State(); {
+		case err != nil:
+			r.find(0, "a stored state that can be used, or none", err.Error())
+		case r.stored != nil && (r.stored.Seq == 0 || r.stored.Seq > r.src.Size):
+			r.find(0, "a stored state within the log", "one at "+uintText(r.stored.Seq))
+		case r.stored != nil:
+			r.Stored, r.StoredSeq = true, r.stored.Seq
 		}
 	}
 	if err := r.src.Events(1, r.src.Size, r.event); err != nil {
@@ -329,31 +332,19 @@ func (r *run) apply(found *logged, open []byte) error {
 		return fmt.Errorf("event %d does not fit the state before it, so that nothing after it can be judged: %w", found.Seq, err)
 	}
 	r.s.Leaf = events.LeafHash(found.bytes)
-	if r.snapshotBytes != nil && found.Seq == r.SnapshotSeq {
-		return r.compareSnapshot()
+	if r.Stored && found.Seq == r.StoredSeq {
+		r.compareStored()
 	}
 	return nil
 }
 
-func (r *run) compareSnapshot() error {
-	b, err := r.s.EncodeSnapshot()
-	if err != nil {
-		return fmt.Errorf("snapshot at %d: %w", r.SnapshotSeq, err)
+// compareStored compares the stored state with the one folded up to its seq.
+func (r *run) compareStored() {
+	want, got := r.s.Digest(), r.stored.Digest()
+	r.stored = nil
+	if r.StoredSame = want == got; !r.StoredSame {
+		r.find(r.StoredSeq, "the stored state to be the one folded from the log: "+want.String(), got.String())
 	}
-	r.Snapshot = true
-	r.SnapshotSame = string(b) == string(r.snapshotBytes)
-	if !r.SnapshotSame {
-		r.find(r.SnapshotSeq, "the stored projection to be the one folded from the log: state "+r.s.Digest().String(), r.storedState())
-	}
-	return nil
-}
-
-func (r *run) storedState() string {
-	stored, err := projection.DecodeSnapshot(r.snapshotBytes)
-	if err != nil {
-		return err.Error()
-	}
-	return "state " + stored.Digest().String()
 }
 
 // openPayload returns the open payload that folding e takes, nil for most.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/ledger"
+	"github.com/ledgerd/ledgerd/internal/projection"
 	"github.com/ledgerd/ledgerd/internal/replay"
 	"github.com/ledgerd/ledgerd/internal/replay/replaytest"
 	"github.com/ledgerd/ledgerd/internal/store"
@@ -42,7 +43,7 @@ func TestR82_AnHonestLogIsJudgedWholeAndNothingIsFound(t *testing.T) {
 			t.Errorf("the scenario leaves no %s", typ)
 		}
 	}
-	if report.Decisions < 90 || report.Judged != report.Decisions || !report.Snapshot || !report.SnapshotSame {
+	if report.Decisions < 90 || report.Judged != report.Decisions || !report.Stored || !report.StoredSame {
 		t.Errorf("report: %+v", report)
 	}
 	t.Logf("%d events, %d decisions judged, %d reasons: %v", report.Events, report.Judged, len(reasons), reasons)
@@ -75,18 +76,34 @@ func read(t testing.TB, o ledger.Options) *log {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l.snapshotSeq, l.snapshot, _, err = src.Snapshot(); err != nil {
+	stored, err := src.State()
+	if err != nil {
 		t.Fatal(err)
+	}
+	if stored != nil {
+		l.storedSeq = stored.Seq
+		if l.stored, err = stored.EncodeSnapshot(nil); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return l
 }
 
 // log is a whole log in memory, for forgers.
 type log struct {
-	events      []events.Event
-	payloads    map[uint64]payload
-	snapshot    []byte
-	snapshotSeq uint64
+	events    []events.Event
+	payloads  map[uint64]payload
+	stored    []byte // the stored state
+	storedSeq uint64
+}
+
+func (l *log) storedState(t testing.TB) *projection.State {
+	t.Helper()
+	s, err := projection.DecodeSnapshot(l.stored, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 type payload struct {

@@ -254,10 +254,7 @@ func (w *world) finish() error {
 	w.remember()
 	src := replay.Source{
 		Size: w.log.Durable(), Events: w.log.Events, Payload: w.stepper.Payload,
-		Snapshot: func() (uint64, []byte, bool, error) {
-			b, err := w.stepper.State().EncodeSnapshot()
-			return w.stepper.State().Seq, b, true, err
-		},
+		State: func() (*projection.State, error) { return w.stepper.State(), nil },
 	}
 	if err := w.verify(src); err != nil {
 		return err
@@ -267,8 +264,8 @@ func (w *world) finish() error {
 	for _, f := range report.Findings {
 		faults = append(faults, errors.New(f.String()))
 	}
-	if report.Unjudged() > 0 || report.MissingPayloads > 0 || !report.SnapshotSame {
-		faults = append(faults, fmt.Errorf("judged again: %d of %d, %d payloads missing, state the same: %v", report.Judged, report.Decisions, report.MissingPayloads, report.SnapshotSame))
+	if report.Unjudged() > 0 || report.MissingPayloads > 0 || !report.StoredSame {
+		faults = append(faults, fmt.Errorf("judged again: %d of %d, %d payloads missing, state the same: %v", report.Judged, report.Decisions, report.MissingPayloads, report.StoredSame))
 	}
 	w.volumes.events += int(report.Events)
 	w.volumes.judged += int(report.Judged)

@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -62,8 +64,15 @@ func (l *memLog) DataKey(owner string) ([]byte, bool, error) {
 	return b, ok, nil
 }
 
-func (l *memLog) Snapshot() (uint64, []byte, bool, error) {
-	return l.snapSeq, l.snap, l.snap != nil, nil
+func (l *memLog) Parts() ([]store.Part, error) {
+	if l.snap == nil {
+		return nil, nil
+	}
+	return []store.Part{{Seq: l.snapSeq, Size: int64(len(l.snap))}}, nil
+}
+
+func (l *memLog) ReadPart(_ store.Part, read func(io.Reader) error) error {
+	return read(bytes.NewReader(l.snap))
 }
 
 // append takes a batch as the store does: it must follow what is there, and it

@@ -517,7 +517,7 @@ func (w *world) close() error {
 	if w.log.snapSeq = w.stepper.State().Seq; w.log.snapSeq != w.log.Durable() {
 		return fmt.Errorf("closed at %d, durable %d", w.log.snapSeq, w.log.Durable())
 	}
-	if w.log.snap, err = w.stepper.State().EncodeSnapshot(); err != nil {
+	if w.log.snap, err = w.stepper.Snapshot(); err != nil {
 		return err
 	}
 	if w.percent(10) {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -60,7 +61,7 @@ func (s *Store) Append(b Batch) (*Commit, error) {
 	batch := s.db.NewBatchWithSize(b.size())
 	err := s.write(batch, b)
 	if err == nil {
-		err = s.db.ApplyNoSyncWait(batch, pebble.Sync)
+		err = s.apply(batch)
 	}
 	if err != nil {
 		return nil, s.fault.set(fmt.Errorf("append events %d–%d: %w", b.First, b.last(), err))
@@ -72,6 +73,24 @@ func (s *Store) Append(b Batch) (*Commit, error) {
 	c := &Commit{store: s, batch: batch, end: head{s.edge.size, s.leaf}, before: s.last}
 	s.last = c
 	return c, nil
+}
+
+// apply hands the batch to Pebble, which panics where its WAL has failed in the
+// meantime, and is beyond use: a stop like any other.
+func (s *Store) apply(batch *pebble.Batch) (err error) {
+	defer func() {
+		p := recover()
+		if _, bug := p.(runtime.Error); bug {
+			panic(p)
+		}
+		if p != nil {
+			err = fmt.Errorf("pebble: %v", p)
+			if cause, ok := p.(error); ok {
+				err = fmt.Errorf("pebble: %w", cause)
+			}
+		}
+	}()
+	return s.db.ApplyNoSyncWait(batch, pebble.Sync)
 }
 
 func (b *Batch) last() uint64 { return b.First + uint64(len(b.Events)) - 1 }

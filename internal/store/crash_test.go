@@ -124,6 +124,9 @@ func TestR75_CrashAtEveryOperation(t *testing.T) {
 		o.events = o.events[:size]
 		_, o.prev = o.s.Head()
 		o.mustAppend(2)
+		if got := partsOf(t, o.s); got != "" && !strings.HasSuffix(got, ":"+strings.Repeat("s", 1000)) {
+			t.Fatalf("image %d: half a part of the state: %s", i, got)
+		}
 		if got := o.check(); got != size+2 {
 			t.Fatalf("image %d: goes on to %d, want %d", i, got, size+2)
 		}
@@ -175,7 +178,10 @@ func script(t *testing.T, l *ledger, c *crashFS) {
 				anchor()
 			}
 		}
-		must(t, l.s.PutSnapshot(l.s.Durable(), []byte(strings.Repeat("s", 1000))))
+		must(t, l.s.PutPart(0, l.s.Durable(), text(strings.Repeat("s", 1000))))
+		parts, err := l.s.Parts()
+		must(t, err)
+		must(t, l.s.DropParts(parts))
 		if round == 1 {
 			must(t, l.s.db.Flush())
 		}
@@ -419,8 +425,10 @@ func TestFailedSyncStopsTheStore(t *testing.T) {
 		"root":     func() error { _, err := l.s.Root(10); return err },
 		"hashes":   func() error { _, err := l.s.ReadHashes([]int64{0}); return err },
 		"readback": func() error { return l.s.ReadBack(1, 10) },
-		"snapshot": func() error { _, _, _, err := l.s.Snapshot(); return err },
-		"put":      func() error { return l.s.PutSnapshot(1, nil) },
+		"parts":    func() error { _, err := l.s.Parts(); return err },
+		"part":     func() error { return l.s.ReadPart(Part{}, nil) },
+		"put":      func() error { return l.s.PutPart(0, 1, nil) },
+		"drop":     func() error { return l.s.DropParts(nil) },
 		"backup":   func() error { return l.s.Checkpoint("b") },
 		"free":     func() error { _, err := l.s.Free(); return err },
 		"check":    func() error { return l.s.Check() },
@@ -566,8 +574,8 @@ func TestNothingIsReadableBeforeItIsDurable(t *testing.T) {
 	if err := l.s.ReadBack(10, 11); !errors.Is(err, ErrNotFound) {
 		t.Errorf("read back: %v", err)
 	}
-	if err := l.s.PutSnapshot(11, nil); !errors.Is(err, ErrNotFound) {
-		t.Errorf("snapshot: %v", err)
+	if err := l.s.PutPart(0, 11, nil); !errors.Is(err, ErrNotFound) {
+		t.Errorf("part: %v", err)
 	}
 	crash := mem.CrashClone(vfs.CrashCloneCfg{})
 	release()

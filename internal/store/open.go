@@ -248,6 +248,9 @@ func openWriter(dir string, opts Options, lock *dirLock) (*Store, error) {
 		size, _ := s.Head()
 		s.edge, err = s.storedEdge(size)
 	}
+	if err == nil {
+		err = s.dropOldSnapshot()
+	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -291,18 +294,20 @@ const (
 // openFrozen opens the log as it is on disk at this moment, in one try.
 func openFrozen(dir string, opts Options) (*Store, error) {
 	sys := opts.fs()
+	parts := holdParts(sys, dir) // before the log, which only grows, so that they stand within it
 	frozen, err := freeze(sys, dbDir(sys, dir))
 	if err != nil {
+		parts.close()
 		return nil, err
 	}
-	s := &Store{fault: newFault(opts.Log), dir: dir, fs: sys, frozen: frozen}
+	s := &Store{fault: newFault(opts.Log), dir: dir, fs: sys, frozen: frozen, parts: parts}
 	if s.db, err = openPebble(frozenDir, opts.pebble(frozen, s.fault, true), s.fault); err != nil {
-		frozen.close()
+		s.release()
 		return nil, fmt.Errorf("%w: %v", ErrCorrupt, err) // no %w: a file missing inside is not a log missing
 	}
 	if err := s.load(); err != nil {
 		s.db.Close()
-		frozen.close()
+		s.release()
 		return nil, err
 	}
 	return s, nil

@@ -1,11 +1,5 @@
 package store
 
-import (
-	"encoding/binary"
-
-	"github.com/cockroachdb/pebble/v2"
-)
-
 // Stats is what the storage engine says of itself.
 type Stats struct {
 	Format           uint64 // Pebble's format of the files
@@ -39,20 +33,12 @@ func (s *Store) Stats() (Stats, error) {
 	}, nil
 }
 
-// SnapshotSeq is where the newest snapshot stands, without reading it; ok is
-// false where there is none. It may still turn out to be torn.
-func (s *Store) SnapshotSeq() (seq uint64, ok bool, err error) {
-	if err := s.enter(); err != nil {
+// StateSeq is the event up to which the state is written down, without reading
+// it; ok is false where none is. It may still turn out to be of no use.
+func (s *Store) StateSeq() (seq uint64, ok bool, err error) {
+	parts, err := s.Parts()
+	if err != nil || len(parts) == 0 {
 		return 0, false, err
 	}
-	defer s.leave()
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{snapshotKeys}, UpperBound: []byte{snapshotKeys + 1}})
-	if err != nil {
-		return 0, false, damage(err)
-	}
-	defer it.Close()
-	if !it.Last() || len(it.Key()) < 9 {
-		return 0, false, damage(it.Error())
-	}
-	return binary.BigEndian.Uint64(it.Key()[1:9]), true, nil
+	return parts[len(parts)-1].Seq, true, nil
 }

@@ -1,7 +1,7 @@
 // Package store keeps one ledger's log in Pebble: the events' exact bytes, the
 // hashes of the RFC 6962 tree over them, sealed payloads and wrapped data keys,
-// and a projection snapshot that may be lost without harm. It is the only
-// importer of Pebble.
+// and beside it parts of the state folded from it, which may be lost without
+// harm. It is the only importer of Pebble.
 //
 // First call: Init once, then Open (the writer) or OpenReadOnly (verify and
 // export, also beside a running writer).
@@ -35,8 +35,6 @@
 //	'k' owner          an owner's wrapped data key, opaque here
 //	'm' name           "format" and "origin", written once by Init
 //	'p' seq            the payload kept beside event seq, opaque here
-//	's' seq chunk(4)   a piece of the projection snapshot taken at seq; the last
-//	                   chunk, 0xffffffff, holds length and SHA-256 of the whole
 package store
 
 import (
@@ -167,6 +165,7 @@ type Store struct {
 	lock   *dirLock     // a writer's, nil in memory
 	pebble *pebble.Lock // a writer's
 	frozen *frozenFS    // a reader's
+	parts  *heldParts   // a reader's
 
 	head atomic.Pointer[head] // the durable end; only Wait moves it
 
@@ -355,20 +354,26 @@ func (s *Store) shut() error {
 	if s.pebble != nil {
 		err = errors.Join(err, s.pebble.Close())
 	}
+	s.release()
+	return errors.Join(err, s.lock.release())
+}
+
+// release lets go of the files that a reader holds.
+func (s *Store) release() {
 	if s.frozen != nil {
 		s.frozen.close()
+		s.parts.close()
 	}
-	return errors.Join(err, s.lock.release())
 }
 
 // The key ranges; see the package comment.
 const (
-	eventKeys    = 'e'
-	hashKeys     = 'h'
-	dataKeys     = 'k'
-	metaKeys     = 'm'
-	payloadKeys  = 'p'
-	snapshotKeys = 's'
+	eventKeys       = 'e'
+	hashKeys        = 'h'
+	dataKeys        = 'k'
+	metaKeys        = 'm'
+	payloadKeys     = 'p'
+	oldSnapshotKeys = 's' // of earlier releases
 )
 
 func numKey(prefix byte, n uint64) []byte {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
@@ -399,57 +400,94 @@ func TestDataKeysAndLargestEvent(t *testing.T) {
 	l.check()
 }
 
-func TestSnapshot(t *testing.T) {
+func text(s string) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := io.WriteString(w, s)
+		return err
+	}
+}
+
+// partsOf reads the parts of the state as after-seq:bytes.
+func partsOf(t *testing.T, s *Store) string {
+	t.Helper()
+	parts, err := s.Parts()
+	must(t, err)
+	var all []string
+	for _, p := range parts {
+		must(t, s.ReadPart(p, func(r io.Reader) error {
+			b, err := io.ReadAll(r)
+			all = append(all, p.name()+":"+string(b))
+			if int64(len(b)) != p.Size {
+				t.Errorf("part of %d bytes, read %d", p.Size, len(b))
+			}
+			return err
+		}))
+	}
+	return strings.Join(all, " ")
+}
+
+func TestPartsOfTheState(t *testing.T) {
 	sys := vfs.NewCrashableMem()
 	l := newLedger(t, "d", Options{FS: sys})
 	l.mustAppend(9)
-	if _, _, ok, err := l.s.Snapshot(); ok || err != nil {
-		t.Fatalf("snapshot of nothing: %v %v", ok, err)
+	if got := partsOf(t, l.s); got != "" {
+		t.Fatalf("parts of nothing: %s", got)
 	}
-	if err := l.s.PutSnapshot(11, nil); !errors.Is(err, ErrNotFound) {
-		t.Fatalf("snapshot past the end: %v", err)
+	must(t, l.s.PutPart(0, 4, text("a")))
+	must(t, l.s.PutPart(4, 6, text("b")))
+	must(t, l.s.PutPart(6, 10, text("c")))
+	if got := partsOf(t, l.s); got != "0-4:a 4-6:b 6-10:c" {
+		t.Fatal(got)
 	}
-	blob := bytes.Repeat([]byte("state "), 100_000) // three chunks
-	for _, seq := range []uint64{4, 10} {
-		if err := l.s.PutSnapshot(seq, blob[:60_000*seq]); err != nil {
-			t.Fatal(err)
-		}
-		if got, b, ok, err := l.s.Snapshot(); err != nil || !ok || got != seq || !bytes.Equal(b, blob[:60_000*seq]) {
-			t.Fatalf("got snapshot at %d of %d bytes, %v %v", got, len(b), ok, err)
-		}
+	if err := l.s.PutPart(6, 11, text("d")); !errors.Is(err, ErrNotFound) {
+		t.Errorf("past the end: %v", err)
 	}
-	if got := len(snapshotKeysOf(t, l.s)); got != 4 {
-		t.Errorf("%d keys, the older snapshot is still there", got)
+	if err := l.s.PutPart(6, 6, text("d")); err == nil {
+		t.Error("a part of nothing")
 	}
-	// A newer one that is torn falls back to the whole one before it.
-	for _, torn := range []func() error{
-		func() error { return l.s.db.Set(snapshotKey(10, 1), []byte("bad"), nil) },
-		func() error { return l.s.db.Delete(snapshotKey(10, 1), nil) },
-		func() error { return l.s.db.Delete(snapshotKey(10, snapshotTrailer), nil) },
-	} {
-		if err := l.s.PutSnapshot(5, []byte("five")); err != nil {
-			t.Fatal(err)
-		}
-		if err := torn(); err != nil {
-			t.Fatal(err)
-		}
-		if got, b, ok, err := l.s.Snapshot(); err != nil || !ok || got != 5 || string(b) != "five" {
-			t.Fatalf("beside a torn one: %d %q %v %v", got, b, ok, err)
-		}
+	refused := errors.New("refused")
+	if err := l.s.PutPart(6, 8, func(w io.Writer) error { io.WriteString(w, "half"); return refused }); err != refused || l.s.Err() != nil {
+		t.Errorf("a part that its writer refuses: %v, %v", err, l.s.Err())
+	}
+	reader, err := OpenReadOnly("d", l.opts)
+	must(t, err)
+	must(t, l.s.PutPart(4, 10, text("bc"))) // merged: leads further, so the others are no longer asked
+	if got := partsOf(t, l.s); got != "0-4:a 4-10:bc" {
+		t.Fatal(got)
+	}
+	parts, err := l.s.Parts()
+	must(t, err)
+	must(t, syncFile(sys.Create("d/state/tmp", vfs.WriteCategoryUnspecified)))
+	must(t, syncFile(sys.Create("d/state/of somebody else", vfs.WriteCategoryUnspecified)))
+	must(t, l.s.DropParts(parts))
+	names, err := sys.List("d/state")
+	must(t, err)
+	if got := strings.Join(slices.Sorted(slices.Values(names)), " "); got != "0-4 4-10 of somebody else" {
+		t.Errorf("left: %s", got)
+	}
+	if got := partsOf(t, reader); got != "0-4:a 4-6:b 6-10:c" {
+		t.Errorf("a reader that opened before: %s", got)
+	}
+	must(t, reader.Close())
+	if err := reader.PutPart(0, 1, text("x")); !errors.Is(err, ErrClosed) {
+		t.Error(err)
 	}
 	l.check()
 }
 
-func snapshotKeysOf(t *testing.T, s *Store) (keys []string) {
-	it, err := s.db.NewIter(nil)
-	if err != nil {
-		t.Fatal(err)
+// What earlier releases kept in the database goes when it is opened.
+func TestOldSnapshotGoes(t *testing.T) {
+	l := newLedger(t, "d", Options{FS: vfs.NewCrashableMem()})
+	l.mustAppend(3)
+	key := append([]byte{oldSnapshotKeys}, "anything"...)
+	must(t, l.s.db.Set(key, []byte("x"), pebble.Sync))
+	l.note = l.sign()
+	l.mustClose()
+	l.mustOpen()
+	if _, err := l.s.get(key); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
 	}
-	defer it.Close()
-	for it.SeekGE([]byte{snapshotKeys}); it.Valid(); it.Next() {
-		keys = append(keys, string(it.Key()))
-	}
-	return keys
+	l.check()
 }
 
 func TestCheckpointIsALogOfItsOwn(t *testing.T) {

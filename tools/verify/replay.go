@@ -29,8 +29,8 @@ func (a *arguments) judge(report *audit.Report, source replay.Source, err error)
 func (a *arguments) replay(report *audit.Report, source replay.Source) audit.Check {
 	r := replay.Run(source)
 	check := audit.Check{Name: "replay", Status: audit.Pass, Text: fmt.Sprintf("%d of %d decisions judged again", r.Judged, r.Decisions), Open: left(&r)}
-	if r.Snapshot {
-		check.Text += fmt.Sprintf(", the stored projection of seq %d compared", r.SnapshotSeq)
+	if r.Stored {
+		check.Text += fmt.Sprintf(", the stored state of seq %d compared", r.StoredSeq)
 	}
 	switch {
 	case r.Found > 0:
