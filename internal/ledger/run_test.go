@@ -77,6 +77,18 @@ func (w *workshop) calls() int {
 	return len(w.execs)
 }
 
+// next is the effect dispatched next, which must come soon.
+func (w *workshop) next() wire.Exec {
+	w.t.Helper()
+	select {
+	case e := <-w.came:
+		return e
+	case <-time.After(15 * time.Second):
+		w.t.Fatal("no effect is dispatched")
+		return wire.Exec{}
+	}
+}
+
 // report says what became of an effect and waits for the acknowledgement.
 func (w *workshop) report(handler, body string) replaytest.Reply {
 	w.t.Helper()
@@ -145,7 +157,7 @@ func (w *workshop) run(id string) projection.Run {
 
 func (w *workshop) await(id string, state projection.RunState) projection.Run {
 	w.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(15 * time.Second); ; {
 		r := w.run(id)
 		if r.State == state {
 			return r
@@ -193,7 +205,7 @@ func TestR45_ResultsComeInStepOrder(t *testing.T) {
 		`sum document.summarize {"b":2,"a":1}`,
 		`note memory.write {"owner_agent_id":"researcher","namespace":"notes","key":"a","value":"x"}`,
 		`save artifact.save {}`)))
-	first := <-w.came
+	first := w.next()
 	if string(first.Arguments) != `{"a":1,"b":2}` || first.Agent != "researcher" || first.SOPID != "publish" || first.StepID != "sum" {
 		t.Errorf("exec %+v", first)
 	}
@@ -201,7 +213,7 @@ func TestR45_ResultsComeInStepOrder(t *testing.T) {
 		t.Errorf("%d effects at once", n)
 	}
 	w.done(first.OperationID, `{"z":1, "words":[3]}`)
-	w.done((<-w.came).OperationID, `7`)
+	w.done(w.next().OperationID, `7`)
 	r := <-answer
 	expect(t, r, reason.SOPAdmitted)
 	run := runOf(t, r)
@@ -318,12 +330,12 @@ func TestR46_EachStepIsJudgedAgain(t *testing.T) {
 			r := w.Propose("researcher", "sop.submit", procedure("publish", 0, `sum document.summarize {}`, `save artifact.save {}`, `again artifact.save {}`))
 			expect(t, r, reason.SOPAdmitted)
 			id := runOf(t, r).RunID
-			first := <-w.came
+			first := w.next()
 			row.change(w)
 			w.done(first.OperationID, `1`)
 			if row.want == "" {
-				w.done((<-w.came).OperationID, `1`)
-				w.done((<-w.came).OperationID, `1`)
+				w.done(w.next().OperationID, `1`)
+				w.done(w.next().OperationID, `1`)
 				w.await(id, projection.Finished)
 			} else {
 				run := w.await(id, projection.Failed)
@@ -346,7 +358,7 @@ func TestR46_RecordsOfTheMomentCount(t *testing.T) {
 	r := w.Propose("researcher", "sop.submit", procedure("publish", 0, `sum document.summarize {}`,
 		`note memory.write {"owner_agent_id":"researcher","namespace":"notes","key":"a","value":2,"expected_revision":1}`, `save artifact.save {}`))
 	id := runOf(t, r).RunID
-	first := <-w.came
+	first := w.next()
 	expect(t, w.Propose("researcher", "memory.write", write("a", "3", 1, "")), reason.OwnerWrite)
 	w.done(first.OperationID, `1`)
 	run := w.await(id, projection.Failed)
@@ -364,12 +376,12 @@ func timeouts(o string) string {
 func TestR53_ATimeoutEndsInDoubt(t *testing.T) {
 	w := newWorkshop(t)
 	w.Apply(timeouts("timeout: 100ms"))
-	r := w.Propose("researcher", "sop.submit", procedure("publish", 30_000, `sum document.summarize {}`, `save artifact.save {}`))
+	r := w.Propose("researcher", "sop.submit", procedure("publish", 8_000, `sum document.summarize {}`, `save artifact.save {}`))
 	run := runOf(t, r)
 	if run.State != "in_doubt" || run.Reason != string(reason.EffectTimeout) || w.calls() != 1 {
 		t.Fatalf("run %+v after %d calls", run, w.calls())
 	}
-	exec := <-w.came
+	exec := w.next()
 	w.done(exec.OperationID, `"late"`) // evidence, and nothing more
 	if got := w.run(run.RunID); got.State != projection.InDoubt || got.Steps[0].State != projection.StepFinished || w.calls() != 1 {
 		t.Errorf("after a late report %+v, %d calls", got, w.calls())
@@ -379,7 +391,7 @@ func TestR53_ATimeoutEndsInDoubt(t *testing.T) {
 		"decision.allowed sop.submit sop_admitted", "run.admitted", "run.started",
 		"decision.allowed sop.step sum step_allowed", "effect.started sum", "run.doubted sum effect_timeout", "effect.finished sum")
 	expect(t, w.Control("admin", "run.resolve", fmt.Sprintf(`{"run_id":%q,"step_id":"sum","outcome":"done"}`, run.RunID)), reason.ControlDone)
-	w.done((<-w.came).OperationID, `1`)
+	w.done(w.next().OperationID, `1`)
 	w.await(run.RunID, projection.Finished)
 	w.Stop()
 }
@@ -389,7 +401,7 @@ func TestR53_OutputOverTheLimit(t *testing.T) {
 	w.Apply(timeouts("output: {max_bytes: 10}"))
 	for result, want := range map[string]projection.RunState{`"12345678"`: projection.Finished, `"123456789"`: projection.Failed} {
 		r := w.Propose("researcher", "sop.submit", procedure("publish", 0, `sum document.summarize {}`))
-		w.done((<-w.came).OperationID, result)
+		w.done(w.next().OperationID, result)
 		run := w.await(runOf(t, r).RunID, want)
 		if want == projection.Failed && run.Reason != string(reason.OutputTooLarge) {
 			t.Errorf("failed by %s", run.Reason)
@@ -401,7 +413,7 @@ func TestR53_OutputOverTheLimit(t *testing.T) {
 func TestR53_AFailedEffectFailsTheRun(t *testing.T) {
 	w := newWorkshop(t)
 	r := w.Propose("researcher", "sop.submit", procedure("publish", 0, `sum document.summarize {}`, `save artifact.save {}`))
-	exec := <-w.came
+	exec := w.next()
 	w.report("tools", fmt.Sprintf(`{"operation_id":%q,"ok":false,"error":"canary-in-an-error"}`, exec.OperationID))
 	run := w.await(runOf(t, r).RunID, projection.Failed)
 	if run.Reason != string(reason.EffectFailed) || w.calls() != 1 {
@@ -420,7 +432,7 @@ func TestR53_CancelEndsTheRun(t *testing.T) {
 	w := newWorkshop(t)
 	r := w.Propose("researcher", "sop.submit", procedure("publish", 0, `sum document.summarize {}`, `save artifact.save {}`))
 	id := runOf(t, r).RunID
-	exec := <-w.came
+	exec := w.next()
 	cancel := fmt.Sprintf(`{"run_id":%q}`, id)
 	for _, other := range []string{"report_manager", "formatter"} { // neither above nor below: the run is its agent's
 		expect(t, w.Propose(other, "run.cancel", cancel), reason.NotFound)
@@ -452,7 +464,7 @@ func TestR52_AStopLeavesDoubt(t *testing.T) {
 				w := newWorkshop(t)
 				r := w.Propose("researcher", "sop.submit", strings.TrimSuffix(procedure("publish", 0, `sum document.summarize {}`, `save artifact.save {}`), "}")+`,"operation_id":"once"}`)
 				id := runOf(t, r).RunID
-				exec := <-w.came
+				exec := w.next()
 				w.Stop()
 
 				w = openWorkshop(t, w.Options)
@@ -480,7 +492,7 @@ func TestR52_AStopLeavesDoubt(t *testing.T) {
 				resolve := fmt.Sprintf(`{"run_id":%q,"step_id":"sum","outcome":%q}`, id, outcome)
 				expect(t, w.Control("admin", "run.resolve", resolve), reason.ControlDone)
 				if outcome == "done" {
-					next := <-w.came
+					next := w.next()
 					if next.StepID != "save" {
 						t.Errorf("then came %+v", next)
 					}
@@ -505,7 +517,7 @@ func TestReportsAreTheirHandlersOwn(t *testing.T) {
 	w.Control("admin", "principal.revoke", `{"id":"gone"}`)
 	r := w.Propose("researcher", "sop.submit", procedure("publish", 0, `note memory.write {"owner_agent_id":"researcher","namespace":"notes","key":"a","value":1}`, `sum document.summarize {}`))
 	id := runOf(t, r).RunID
-	exec := <-w.came
+	exec := w.next()
 	before := w.Durable()
 	for _, row := range []struct {
 		who, operation string
@@ -532,7 +544,7 @@ func TestR64_EmergencyDeny(t *testing.T) {
 	w := newWorkshop(t)
 	r := w.Propose("researcher", "sop.submit", procedure("publish", 0, `sum document.summarize {}`, `save artifact.save {}`))
 	id := runOf(t, r).RunID
-	exec := <-w.came
+	exec := w.next()
 	dry := w.Control("admin", "emergency.deny", `{"agent_id":"report_manager","all":true,"reason":"a drill","dry_run":true}`)
 	expect(t, dry, reason.ControlDone)
 	if !strings.Contains(dry.Text, `"epoch":1,"in_flight":[{"run_id":"`+id+`","step_id":"sum"`) {
@@ -613,7 +625,7 @@ func TestR66_OpenRunsAreLimited(t *testing.T) {
 		t.Errorf("%d runs are open", n)
 	}
 	expect(t, w.Propose("report_manager", "sop.submit", procedure("s", 0, `sum document.summarize {}`)), reason.SOPAdmitted)
-	w.done((<-w.came).OperationID, `1`)
+	w.done(w.next().OperationID, `1`)
 	expect(t, w.Propose("researcher", "sop.submit", procedure("s", 0, `sum document.summarize {}`)), reason.SOPAdmitted)
 	w.Stop()
 }
@@ -625,8 +637,8 @@ func TestARunIsWaitedForNoLongerThanAsked(t *testing.T) {
 		t.Errorf("run %+v", run)
 	}
 	held := w.Send(replaytest.Proposal(wire.Propose, "researcher", "sop.submit", procedure("s", 60_000, `sum document.summarize {}`)))
-	<-w.came
-	<-w.came
+	w.next()
+	w.next()
 	must(t, w.End()) // what is held back is answered at the end
 	if run := runOf(t, <-held); run.State != "running" {
 		t.Errorf("run %+v", run)
@@ -652,6 +664,6 @@ func TestNothingStartsBeforeItIsDurable(t *testing.T) {
 	}
 	g.open()
 	expect(t, <-answer, reason.SOPAdmitted)
-	w.done((<-w.came).OperationID, `1`)
+	w.done(w.next().OperationID, `1`)
 	w.Stop()
 }

@@ -81,7 +81,7 @@ var faults = []fault{
 	},
 	{
 		name: "cancelling changes nothing", pkg: "internal/ledger", test: "TestR53_CancelEndsTheRun",
-		patches: []patch{{"internal/projection/state.go", `d.Operation == "run.cancel" && d.Allowed && r != nil`, `d.Operation == "run.cancel" && !d.Allowed && r != nil`}},
+		patches: []patch{{"internal/projection/operations.go", `d.Operation == "run.cancel" && d.Allowed && r != nil`, `d.Operation == "run.cancel" && !d.Allowed && r != nil`}},
 	},
 	{
 		name: "runs without number", pkg: "internal/ledger", test: "TestR66_OpenRunsAreLimited",
