@@ -150,8 +150,8 @@ made with; -o has no effect.`,
 	f.StringVar(&o.readyFile, "ready-file", "", "written, as JSON {nats_url,http_url,origin,pid}, when the ledger serves")
 	f.StringVar(&o.tlsCert, "tls-cert", "", "certificate chain, PEM")
 	f.StringVar(&o.tlsKey, "tls-key", "", "its private key, PEM")
-	f.IntVar(&o.rate, "rate", 500, "requests a second and agent; 0 for no limit")
-	f.IntVar(&o.burst, "burst", 1000, "requests an agent may send at once")
+	f.IntVar(&o.rate, "rate", 500, "events a second that an agent's requests may cause; 0 for no limit")
+	f.IntVar(&o.burst, "burst", 1000, "events that an agent's requests may cause at once")
 	f.StringVar(&o.minFree, "min-free", "256MiB", "free space below which proposals are refused")
 	f.StringVar(&o.anchor, "anchor", "", "file of the last signed checkpoint (default: DIR/anchor)")
 	f.StringVar(&o.anchorSync, "anchor-sync", "lazy", "every: advance the anchor before each answer; lazy: within 100 ms of it")
@@ -176,8 +176,8 @@ func startNode(o nodeOptions, log *slog.Logger) (*node, error) {
 	if o.anchorSync != "lazy" && o.anchorSync != "every" {
 		return nil, usagef("--anchor-sync %s: it is lazy or every", o.anchorSync)
 	}
-	if o.rate < 0 || o.rate > 0 && o.burst <= events.SOPStepsMax {
-		return nil, usagef("--rate is 0 for no limit or more, and --burst more than %d: the dearest request costs that", events.SOPStepsMax)
+	if o.rate < 0 || o.rate > 0 && o.burst < natsapi.DearestRequest {
+		return nil, usagef("--rate is 0 for no limit or more, and --burst at least %d, which is what the dearest request costs", natsapi.DearestRequest)
 	}
 	tlsConfig, err := serverTLS(o.tlsCert, o.tlsKey)
 	if err != nil {

@@ -79,14 +79,30 @@ func weight(m request) int { return 1 + len(m.Data())/weightBytes }
 
 const weightBytes = 4 << 10
 
-// eventsCaused is what a request costs of its sender's rate.
+// eventsCaused is the most events that a proposal can cause, which is what it
+// costs of its sender's rate. Of a procedure that is run each step has two
+// decisions, a start, an end and perhaps a record, and the run itself four events.
 func eventsCaused(r *wire.Request) int {
-	if b, ok := r.Body.(*wire.SOPValidate); ok {
-		if steps, ok := b.SOP.Get("steps"); ok {
-			return 1 + min(len(steps.Elements), events.SOPStepsMax)
-		}
+	switch b := r.Body.(type) {
+	case *wire.MemoryWrite, *wire.MemoryDelete, *wire.AgentRegister:
+		return 2
+	case *wire.RunCancel:
+		return 2
+	case *wire.SOPValidate:
+		return 1 + stepsIn(b.SOP)
+	case *wire.SOPSubmit:
+		return 4 + 5*stepsIn(b.SOP)
 	}
 	return 1
+}
+
+// DearestRequest is what the dearest request of all costs: a procedure of as many
+// steps, in a message as large, as there may be.
+const DearestRequest = 4 + 5*events.SOPStepsMax + events.RequestBytesMax/weightBytes
+
+func stepsIn(procedure events.Value) int {
+	steps, _ := procedure.Get("steps")
+	return min(len(steps.Elements), events.SOPStepsMax)
 }
 
 // Where a request's answer may go.

@@ -77,6 +77,38 @@ func TestR66_SizeAndQueriesCount(t *testing.T) {
 	}
 }
 
+// TestR66_ARequestCostsWhatItCanCause: as many tokens as events.
+func TestR66_ARequestCostsWhatItCanCause(t *testing.T) {
+	const step = `{"step_id":"s%d","action":"memory.read","arguments":{"namespace":"project","key":"client_region"}}`
+	procedure := func(n int) string {
+		steps := make([]string, n)
+		for i := range steps {
+			steps[i] = fmt.Sprintf(step, i)
+		}
+		return `{"sop":{"sop_id":"s","version":1,"steps":[` + strings.Join(steps, ",") + `]}}`
+	}
+	read := `{"namespace":"project","key":"client_region"}`
+	for _, row := range []struct {
+		operation, request string
+		cost               int
+	}{
+		{"memory.read", read, 1}, {"action.authorize", `{"action":"artifact.save"}`, 1}, {"sop.validate", procedure(7), 8}, {"sop.submit", procedure(7), 39},
+		{"memory.write", `{"owner_agent_id":"researcher","namespace":"notes","key":"k","value":1}`, 2}, {"run.cancel", `{"run_id":"none"}`, 2},
+	} {
+		f := openFront(t, func(c *natsapi.Config) { c.Rate, c.Burst = 0.001, 60 })
+		if r := f.propose("researcher", row.operation, row.request); r.Reply.Reason == "rate_limited" {
+			t.Fatalf("%s: %s", row.operation, r.Text)
+		}
+		left := 0
+		for f.propose("researcher", "memory.read", read).Reply.Reason != "rate_limited" {
+			left++
+		}
+		if left != 60-row.cost {
+			t.Errorf("%s costs %d, want %d", row.operation, 60-left, row.cost)
+		}
+	}
+}
+
 // TestR66_OneIDTakesNotEveryConnection: the rest are refused, recorded, and
 // free again when the others close.
 func TestR66_OneIDTakesNotEveryConnection(t *testing.T) {
