@@ -460,7 +460,23 @@ var faults = []fault{
 	},
 	{
 		name: "rate limit off", pkg: "internal/natsapi", test: "TestR70_RefusedAtTheDoor",
-		patches: []patch{{"internal/natsapi/api.go", `return b.AllowN(time.Now(), n)`, `return b.AllowN(time.Now(), n) || true`}},
+		patches: []patch{{"internal/natsapi/rates.go", `	return b.own.AllowN(now, n) && `, `	return b.own.AllowN(now, 0) && `}},
+	},
+	{
+		name: "children multiply their parent's rate", pkg: "internal/natsapi", test: "TestR66_ChildrenShareTheRateOfTheirTree",
+		patches: []patch{{"internal/natsapi/rates.go", `root := r.rootOf(id)`, `root := id`}},
+	},
+	{
+		name: "trees do not take turns", pkg: "internal/ledger", test: "TestR66_NobodyWaitsForMoreThanARound",
+		patches: []patch{{"internal/ledger/fair.go", `		root := rootOf(id)`, `		root := "all"`}},
+	},
+	{
+		name: "one sender fills the queue", pkg: "internal/ledger", test: "TestR66_AFloodLeavesRoomForOthers",
+		patches: []patch{{"internal/ledger/fair.go", `limits.jobs-q.jobs-s.tree.jobs)`, `limits.jobs)`}},
+	},
+	{
+		name: "judged however late", pkg: "internal/ledger", test: "TestR66_WhatWaitedTooLongIsNotJudged",
+		patches: []patch{{"internal/ledger/intake.go", `now-j.at > int64(in.wait)`, `now-j.at > int64(in.wait)+1<<40`}},
 	},
 	{
 		name: "stream tail not compared", pkg: "internal/natsapi", test: "TestR74_CheckStreamBeforeServing",
