@@ -112,7 +112,8 @@ type nodeOptions struct {
 	anchorSync                       string
 	logFormat, logLevel              string
 	httpPlain                        bool
-	rate, burst                      int
+	rate, burst, treeRate, treeBurst int
+	maxWait                          time.Duration
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -152,6 +153,9 @@ made with; -o has no effect.`,
 	f.StringVar(&o.tlsKey, "tls-key", "", "its private key, PEM")
 	f.IntVar(&o.rate, "rate", 500, "events a second that an agent's requests may cause; 0 for no limit")
 	f.IntVar(&o.burst, "burst", 1000, "events that an agent's requests may cause at once")
+	f.IntVar(&o.treeRate, "tree-rate", 0, "the same of all agents of a tree together (ten times --rate)")
+	f.IntVar(&o.treeBurst, "tree-burst", 0, "the same at once (ten times --burst)")
+	f.DurationVar(&o.maxWait, "max-wait", 2*time.Second, "what waits longer to be judged is refused as overloaded")
 	f.StringVar(&o.minFree, "min-free", "256MiB", "free space below which proposals are refused")
 	f.StringVar(&o.anchor, "anchor", "", "file of the last signed checkpoint (default: DIR/anchor)")
 	f.StringVar(&o.anchorSync, "anchor-sync", "lazy", "every: advance the anchor before each answer; lazy: within 100 ms of it")
@@ -179,6 +183,12 @@ func startNode(o nodeOptions, log *slog.Logger) (*node, error) {
 	if o.rate < 0 || o.rate > 0 && o.burst < natsapi.DearestRequest {
 		return nil, usagef("--rate is 0 for no limit or more, and --burst at least %d, which is what the dearest request costs", natsapi.DearestRequest)
 	}
+	if o.treeRate < 0 || o.treeBurst < 0 || o.treeBurst > 0 && o.treeBurst < o.burst {
+		return nil, usagef("--tree-rate is 0 for ten times --rate or more, and --tree-burst at least --burst")
+	}
+	if o.maxWait <= 0 {
+		return nil, usagef("--max-wait is more than 0")
+	}
 	tlsConfig, err := serverTLS(o.tlsCert, o.tlsKey)
 	if err != nil {
 		return nil, err
@@ -203,7 +213,7 @@ func startNode(o nodeOptions, log *slog.Logger) (*node, error) {
 func openNode(o nodeOptions, minFree uint64, tlsConfig *tls.Config, log *slog.Logger) (*node, error) {
 	stream := filepath.Join(o.data, "stream")
 	l, err := ledger.Open(ledger.Options{
-		Dir: o.data, Anchor: o.anchor, AnchorSync: o.anchorSync == "every", MinFree: minFree,
+		Dir: o.data, Anchor: o.anchor, AnchorSync: o.anchorSync == "every", MinFree: minFree, MaxWait: o.maxWait,
 		Build: build(), Log: log, Look: func(s *store.Store) error { return errors.Join(checkLedger(s, o.ledger), natsapi.Look(stream, log)(s)) },
 	})
 	if err != nil {
@@ -212,7 +222,8 @@ func openNode(o nodeOptions, minFree uint64, tlsConfig *tls.Config, log *slog.Lo
 	ctx, cancel := context.WithCancel(context.Background())
 	n := &node{ledger: l, cancel: cancel, ended: make(chan error, 1)}
 	n.front, err = natsapi.Start(l, natsapi.Config{
-		StoreDir: stream, Listen: o.listen, TLS: tlsConfig, Rate: float64(o.rate), Burst: o.burst, Version: semver(), Log: log,
+		StoreDir: stream, Listen: o.listen, TLS: tlsConfig, Rate: float64(o.rate), Burst: o.burst,
+		TreeRate: float64(o.treeRate), TreeBurst: o.treeBurst, Version: semver(), Log: log,
 	})
 	if err != nil {
 		cancel()

@@ -36,6 +36,7 @@ func (l *Ledger) answerBatch(b *batch) {
 	now := l.counters.now()
 	l.counters.answering.Store(now)
 	l.counters.batch.add(uint64(len(b.jobs)))
+	b.turnAway()
 	durable := l.settle(b)
 	if durable && b.commit != nil {
 		now = l.counters.now()
@@ -45,6 +46,9 @@ func (l *Ledger) answerBatch(b *batch) {
 		l.dispatch(b)
 	}
 	for _, j := range b.jobs {
+		if j.refused != "" {
+			continue
+		}
 		if !durable {
 			j.finish(notKnown)
 			continue
@@ -69,6 +73,18 @@ func (l *Ledger) dispatch(b *batch) {
 	if l.Hooks.Dispatch != nil {
 		for i := range b.execs {
 			l.Hooks.Dispatch(b.execs[i].Action, b.execs[i].Encode())
+		}
+	}
+}
+
+// turnAway answers those that were not judged. They need no sync.
+func (b *batch) turnAway() {
+	if b.refused == 0 {
+		return
+	}
+	for _, j := range b.jobs {
+		if j.refused != "" {
+			j.finish(Answer{Reply: wire.Error(j.refused), Reason: j.refused, Refused: true})
 		}
 	}
 }
@@ -132,7 +148,7 @@ func (l *Ledger) answer(j *job) {
 		select {
 		case l.renders <- j:
 		default:
-			j.finish(Answer{Reply: wire.Error(reason.Overloaded), Reason: reason.Overloaded})
+			j.finish(Answer{Reply: wire.Error(reason.Overloaded), Reason: reason.Overloaded, Refused: true})
 		}
 		return
 	}

@@ -109,7 +109,7 @@ func look[T any](t testing.TB, l *ledger.Ledger, fn func(*projection.State) T) T
 	t.Helper()
 	var seen T
 	answers := make(chan ledger.Answer, 1)
-	code := l.Ask(func(s *projection.State) func() []byte {
+	code := l.Ask("admin", func(s *projection.State) func() []byte {
 		seen = fn(s)
 		return func() []byte { return []byte("{}") }
 	}, func(a ledger.Answer) { answers <- a })

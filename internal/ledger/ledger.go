@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,15 +31,10 @@ import (
 )
 
 const (
-	batchJobsMax    = 256     // answered together; keeps one sync's worth of waiting short
-	batchBytesMax   = 4 << 20 // a batch stays well under a memtable
-	inFlightMax     = 4       // batches syncing while the next is decided
-	queueDefault    = 4096    // proposals waiting
-	reportQueueMax  = 4096    // reports waiting; a handler whose report is refused sends it again
-	controlQueueMax = 256
-	questionsMax    = 1024 // queries waiting
-	renderQueueMax  = 1024 // queries answered from the durable log
-	renderers       = 2
+	inFlightMax    = 4    // batches syncing while the next is decided
+	renderQueueMax = 1024 // queries answered from the durable log
+	renderers      = 2
+	readersMax     = 4 // goroutines that decode ahead of the writer
 
 	storageEvery = 100 * time.Millisecond
 	stuckMax     = 5 * time.Second // for calls into a store that has failed
@@ -48,8 +44,9 @@ const (
 // says. A reason from the door or of an unknown outcome comes with an error
 // reply and no seq.
 type Answer struct {
-	Reply  []byte
-	Reason reason.Code
+	Reply   []byte
+	Reason  reason.Code
+	Refused bool // at the door, unjudged
 }
 
 // job is one thing for the writer to do: judge a proposal, take a report, look
@@ -64,7 +61,12 @@ type job struct {
 	handler  string // whose report it is
 	answer   func(Answer)
 	at       int64 // when it was submitted
+	bytes    int   // it holds while it waits
+	read     func(*Proposal) reason.Code
+	isRead   sync.Once
 
+	late     bool        // it has waited too long
+	refused  reason.Code // before judgement
 	outcome  *Outcome
 	sealed   sealedEvent     // the outcome's decision, unless it is a retry
 	run      *runView        // of sop.submit, as the batch leaves it
@@ -98,16 +100,10 @@ type Ledger struct {
 	waiters waiters // owned by the goroutine of answerAll
 
 	// Shared.
-	proposals chan *job
-	controls  chan *job
-	reports   chan *job
-	questions chan *job
+	intake    intake
 	pipeline  chan *batch
 	renders   chan *job     // queries to finish
 	poke      chan struct{} // something new is durable
-	entry     sync.RWMutex  // held to read while a job is queued, to write when closed
-	closed    bool          // nothing is queued any more
-	closing   chan struct{} // closed with it
 	stopped   chan struct{} // Run has returned
 	failure   atomic.Pointer[error]
 	low       atomic.Int32 // storage: 0 fine, 1 no proposals, 2 nothing at all
@@ -128,14 +124,15 @@ type Ledger struct {
 
 // batch is what one synced write carries, and who waits for it.
 type batch struct {
-	jobs   []*job
-	commit *store.Commit // nil where nothing was written
-	at     int64         // when it was appended
-	sealed []sealedEvent
-	execs  []wire.Exec // effects that have started
-	runs   []runView   // that it changed
-	state  []byte      // the emergency denies, where it changed them
-	failed bool        // nothing of it may be told
+	jobs    []*job
+	commit  *store.Commit // nil where nothing was written
+	at      int64         // when it was appended
+	sealed  []sealedEvent
+	execs   []wire.Exec // effects that have started
+	runs    []runView   // that it changed
+	state   []byte      // the emergency denies, where it changed them
+	refused int         // jobs that were not judged
+	failed  bool        // nothing of it may be told
 }
 
 type sealedEvent struct {
@@ -147,22 +144,45 @@ type sealedEvent struct {
 // once, from another goroutine; any other that it was refused at the door,
 // unjudged. answer may be nil. The caller must not change p any more.
 func (l *Ledger) Submit(p *Proposal, answer func(Answer)) reason.Code {
-	lane, queue := int32(1), l.proposals
-	if p.Lane == wire.Control {
-		lane, queue = 2, l.controls
+	j := &job{proposal: p, answer: answer}
+	if p.Request != nil {
+		j.bytes = len(p.Request.Canonical)
 	}
-	if l.low.Load() >= lane {
+	return l.submit(j)
+}
+
+// Arrival is a proposal as it came.
+type Arrival struct {
+	*Proposal                             // its lane and subject set
+	Bytes     int                         // that it holds while it waits
+	Read      func(*Proposal) reason.Code // completes the proposal; a code refuses it
+	Answer    func(Answer)
+}
+
+// Receive queues a proposal to be read when its turn comes, which is what Read
+// is called for, once, from another goroutine. Otherwise it is as Submit. What
+// Read refuses is answered with that reason, unjudged.
+func (l *Ledger) Receive(a Arrival) reason.Code {
+	return l.submit(&job{proposal: a.Proposal, answer: a.Answer, bytes: a.Bytes, read: a.Read})
+}
+
+func (l *Ledger) submit(j *job) reason.Code {
+	level, lane := int32(1), &l.intake.proposals
+	if j.proposal.Lane == wire.Control {
+		level, lane = 2, &l.intake.controls
+	}
+	if l.low.Load() >= level {
 		return reason.StorageLow
 	}
-	return l.enqueue(queue, &job{proposal: p, answer: answer, at: l.counters.now()})
+	return l.enqueue(lane, j.proposal.Subject, j)
 }
 
 // Ask runs look in the writer's goroutine, on a state that includes every
 // proposal answered before; what it returns is called, and the bytes handed to
 // answer, once all that is durable, in a goroutine that answers queries only.
-// look must be quick and must not keep the state.
-func (l *Ledger) Ask(look func(*projection.State) func() []byte, answer func(Answer)) reason.Code {
-	return l.enqueue(l.questions, &job{query: look, answer: answer})
+// look must be quick and must not keep the state. Who asks is from.
+func (l *Ledger) Ask(from string, look func(*projection.State) func() []byte, answer func(Answer)) reason.Code {
+	return l.enqueue(&l.intake.questions, from, &job{query: look, answer: answer})
 }
 
 // Note appends an event that no proposal caused: what the server or the door
@@ -171,32 +191,12 @@ func (l *Ledger) Note(b events.Body) reason.Code {
 	if l.low.Load() >= 2 {
 		return reason.StorageLow
 	}
-	return l.enqueue(l.controls, &job{note: b})
+	return l.enqueue(&l.intake.controls, events.System, &job{note: b})
 }
 
-func (l *Ledger) enqueue(queue chan *job, j *job) reason.Code {
-	l.entry.RLock()
-	defer l.entry.RUnlock()
-	if l.closed {
-		return reason.NotKnownCommitted
-	}
-	select {
-	case queue <- j:
-		return ""
-	default:
-		return reason.Overloaded
-	}
-}
-
-// close ends the queueing of jobs: what was accepted before is in the queues
-// then, and nothing comes after.
-func (l *Ledger) close() {
-	l.entry.Lock()
-	defer l.entry.Unlock()
-	if !l.closed {
-		l.closed = true
-		close(l.closing)
-	}
+func (l *Ledger) enqueue(lane *fairQueue, from string, j *job) reason.Code {
+	j.at = l.counters.now()
+	return l.intake.put(lane, from, j)
 }
 
 // Run alone changes the log. In one goroutine it repeats:
@@ -246,8 +246,11 @@ func (l *Ledger) serve(ctx context.Context) {
 	for range renderers {
 		followers.Go(l.render)
 	}
+	for range max(1, min(readersMax, runtime.NumCPU()/2)) {
+		followers.Go(l.intake.read)
+	}
 	l.write(ctx)
-	l.close()
+	l.intake.close()
 	close(l.pipeline)
 	<-answered
 	close(l.renders)
@@ -278,73 +281,40 @@ func (l *Ledger) write(ctx context.Context) {
 	}
 }
 
-// gather waits for one job and takes what else is queued, control first. It
-// returns nil when ctx has ended and the queues are empty.
+// gather waits until something is queued and takes it, in fair order. It returns
+// nil when ctx has ended and nothing is queued.
 func (l *Ledger) gather(ctx context.Context) []*job {
-	var jobs []*job
-	select {
-	case j := <-l.controls:
-		jobs = append(jobs, j)
-	default:
+	for {
+		jobs, closed := l.intake.take(l.counters.now())
+		if jobs != nil || closed {
+			return jobs
+		}
 		select {
-		case j := <-l.controls:
-			jobs = append(jobs, j)
-		case j := <-l.reports:
-			jobs = append(jobs, j)
-		case j := <-l.proposals:
-			jobs = append(jobs, j)
-		case j := <-l.questions:
-			jobs = append(jobs, j)
+		case <-l.intake.wake:
 		case <-ctx.Done():
-			l.close()
-		case <-l.closing:
+			l.intake.close()
 		}
-	}
-	bytes := 0
-	for _, j := range jobs {
-		bytes += j.size()
-	}
-	for len(jobs) < batchJobsMax && bytes < batchBytesMax {
-		j := l.next()
-		if j == nil {
-			break
-		}
-		jobs, bytes = append(jobs, j), bytes+j.size()
-	}
-	return jobs
-}
-
-// next takes a job that is queued now, or nil.
-func (l *Ledger) next() *job {
-	select {
-	case j := <-l.controls:
-		return j
-	default:
-	}
-	select {
-	case j := <-l.reports:
-		return j
-	default:
-	}
-	select { // between these two by chance, so that neither waits for the other
-	case j := <-l.proposals:
-		return j
-	case j := <-l.questions:
-		return j
-	default:
-		return nil
 	}
 }
 
-// size is what a job brings into a batch, about.
-func (j *job) size() int {
-	if j.report != nil {
-		return len(j.report.Result)
+// readOnce reads a proposal that has not been read yet, or waits for whoever is
+// reading it.
+func (j *job) readOnce() {
+	if j.read != nil {
+		j.isRead.Do(func() { j.refused = j.read(j.proposal) })
 	}
-	if j.proposal == nil || j.proposal.Request == nil {
-		return 0
+}
+
+// turnAway reports whether j is not to be judged: it comes too late, or was
+// refused when it was read.
+func (j *job) turnAway() bool {
+	if j.late {
+		j.isRead.Do(func() {}) // nobody reads it any more
+		j.refused = reason.Overloaded
+	} else {
+		j.readOnce()
 	}
-	return len(j.proposal.Request.Canonical)
+	return j.refused != ""
 }
 
 // judge decides and seals every job of b and hands the events to the store.
@@ -376,6 +346,10 @@ func (l *Ledger) judgeAll(b *batch) (*sealing, error) {
 	}
 	w := newSealing(l, len(b.jobs))
 	for _, j := range b.jobs {
+		if j.turnAway() {
+			b.refused++
+			continue
+		}
 		if err := l.judgeOne(w, j); err != nil {
 			return nil, err
 		}
@@ -533,7 +507,7 @@ func (l *Ledger) now() events.Time { return max(l.clock.now(), l.state.Time) }
 func (l *Ledger) fail(err error) {
 	if l.failure.CompareAndSwap(nil, &err) {
 		l.log.Error("the ledger stops", "error", err)
-		l.close()
+		l.intake.close()
 	}
 }
 
@@ -547,13 +521,13 @@ func (l *Ledger) Err() error {
 
 // refuseRest answers what was queued too late.
 func (l *Ledger) refuseRest() {
-	for _, queue := range []chan *job{l.controls, l.reports, l.proposals, l.questions} {
-		for len(queue) > 0 {
-			select {
-			case j := <-queue:
-				j.finish(notKnown)
-			default:
-			}
+	for {
+		jobs, _ := l.intake.take(0)
+		if jobs == nil {
+			return
+		}
+		for _, j := range jobs {
+			j.finish(notKnown)
 		}
 	}
 }

@@ -48,7 +48,7 @@ func TestR70_NothingLeavesBeforeTheSync(t *testing.T) {
 		fmt.Sprintf(`{"agent_id":"helper","capabilities":[],"public_key":%q}`, replaytest.Key("helper"))))
 	<-g.waiting
 	judged, asked := make(chan uint64, 1), make(chan ledger.Answer, 1)
-	l.Ask(func(st *projection.State) func() []byte {
+	l.Ask("admin", func(st *projection.State) func() []byte {
 		judged <- st.Seq
 		return func() []byte { return nil }
 	}, func(a ledger.Answer) { asked <- a })
@@ -245,9 +245,9 @@ func TestR51_ARetryWaitsForTheFirst(t *testing.T) {
 	<-g.waiting
 	retry := s.Send(proposeWrite("a", `1`, 0, "w1"))
 	judged := make(chan struct{})
-	s.Ask(func(*projection.State) func() []byte { close(judged); return func() []byte { return nil } }, nil)
+	s.Ask("admin", func(*projection.State) func() []byte { close(judged); return func() []byte { return nil } }, nil)
 	<-judged
-	s.Ask(func(*projection.State) func() []byte { return func() []byte { return nil } }, nil)
+	s.Ask("admin", func(*projection.State) func() []byte { return func() []byte { return nil } }, nil)
 	if len(first)+len(retry) > 0 {
 		t.Fatal("answered before the sync")
 	}
@@ -357,7 +357,7 @@ func TestStopAnswersWhatWasAccepted(t *testing.T) {
 		if code := s.Submit(proposeWrite("late", `1`, 0, ""), func(ledger.Answer) { t.Error("a late proposal was answered") }); code != reason.NotKnownCommitted {
 			t.Errorf("after the end: %q", code)
 		}
-		if code := s.Ask(func(*projection.State) func() []byte { return nil }, nil); code != reason.NotKnownCommitted {
+		if code := s.Ask("admin", func(*projection.State) func() []byte { return nil }, nil); code != reason.NotKnownCommitted {
 			t.Errorf("a question after the end: %q", code)
 		}
 		<-s.Done()
@@ -412,7 +412,7 @@ func TestStopRacingWithEverything(t *testing.T) {
 					case 1:
 						code = s.Submit(replaytest.Proposal(wire.Control, "admin", "clock.accept", `{}`), answer)
 					case 2:
-						code = s.Ask(func(*projection.State) func() []byte { return func() []byte { return nil } }, answer)
+						code = s.Ask("admin", func(*projection.State) func() []byte { return func() []byte { return nil } }, answer)
 					}
 					if code == "" {
 						accepted.Add(1)
@@ -432,7 +432,7 @@ func TestStopRacingWithEverything(t *testing.T) {
 
 func TestAFullQueueRefusesAtTheDoor(t *testing.T) {
 	o := newDir(t)
-	o.QueueMax = 4
+	o.QueueMax = 12 // of which one sender may have a third
 	l, err := ledger.Open(o)
 	must(t, err)
 	var answered atomic.Int32
@@ -698,7 +698,7 @@ func TestNothingIsDecidedAfterAFailure(t *testing.T) {
 	<-g.waiting
 	for range ledger.Ahead { // each question in a batch of its own, until the writer waits for the first
 		judged := make(chan struct{})
-		s.Ask(func(*projection.State) func() []byte { close(judged); return nil }, nil)
+		s.Ask("admin", func(*projection.State) func() []byte { close(judged); return nil }, nil)
 		<-judged
 	}
 	for i := range 10 {
@@ -954,4 +954,25 @@ func TestRunWithAnEndedContext(t *testing.T) {
 		t.Errorf("%s", a.Reply)
 	}
 	replaytest.CheckLedger(t, o)
+}
+
+// TestR66_WhatWaitedTooLongIsNotJudged: it is answered, and leaves no event; a
+// control request waits as long as it must.
+func TestR66_WhatWaitedTooLongIsNotJudged(t *testing.T) {
+	o := newDir(t)
+	start(t, o).Stop()
+	o.MaxWait = time.Nanosecond
+	l, err := ledger.Open(o)
+	must(t, err)
+	s := replaytest.Run(t, l, o)
+	before := s.Durable()
+	answers := make(chan ledger.Answer, 1)
+	if code := s.Submit(proposeWrite("late", `1`, 0, ""), func(a ledger.Answer) { answers <- a }); code != "" {
+		t.Fatal(code)
+	}
+	if a := <-answers; a.Reason != reason.Overloaded || !a.Refused || s.Durable() != before {
+		t.Errorf("late: %+v", a)
+	}
+	expect(t, s.Control("admin", "clock.accept", `{}`), reason.ControlDone)
+	s.Stop()
 }

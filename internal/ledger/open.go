@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nkeys"
 	"golang.org/x/mod/sumdb/note"
@@ -30,13 +31,14 @@ const (
 // Options say how a ledger runs. Only Dir must be set.
 type Options struct {
 	Dir        string
-	Anchor     string       // file of the last signed checkpoint; default Dir/anchor
-	AnchorSync bool         // advance the anchor before every answer, not within 100 ms of it
-	MinFree    uint64       // bytes below which proposals are refused; default 256 MiB
-	QueueMax   int          // proposals waiting; default 4096
-	Build      string       // recorded in ledger.opened
-	Clock      Clock        // default the machine's
-	Log        *slog.Logger // default silent; never sees a value
+	Anchor     string        // file of the last signed checkpoint; default Dir/anchor
+	AnchorSync bool          // advance the anchor before every answer, not within 100 ms of it
+	MinFree    uint64        // bytes below which proposals are refused; default 256 MiB
+	QueueMax   int           // proposals waiting, of all senders; default 32,768
+	MaxWait    time.Duration // longest wait of a proposal or query before it is judged; default 2 s
+	Build      string        // recorded in ledger.opened
+	Clock      Clock         // default the machine's
+	Log        *slog.Logger  // default silent; never sees a value
 	Store      store.Options
 
 	// Look, if any, is given the log opened for reading before anything is
@@ -53,6 +55,9 @@ func (o *Options) ensureDefaults() {
 	}
 	if o.QueueMax == 0 {
 		o.QueueMax = queueDefault
+	}
+	if o.MaxWait == 0 {
+		o.MaxWait = waitDefault
 	}
 	if o.Build == "" {
 		o.Build = "unknown"
@@ -127,16 +132,11 @@ func load(o Options, log Log, sealKey []byte) (*Ledger, error) {
 		reads: log, log: o.Log, options: o, origin: log.Origin(),
 		recent:     map[uint64]prior{},
 		procedures: map[string]*procedure{},
-		reports:    make(chan *job, reportQueueMax),
 		waiters:    waiters{byRun: map[string][]*waiting{}, last: map[string]runView{}, expired: make(chan *waiting)},
-		proposals:  make(chan *job, o.QueueMax),
-		controls:   make(chan *job, controlQueueMax),
-		questions:  make(chan *job, questionsMax),
 		pipeline:   make(chan *batch, inFlightMax),
 		renders:    make(chan *job, renderQueueMax),
 		poke:       make(chan struct{}, 1),
 		changes:    make(chan *projection.Changes, 1),
-		closing:    make(chan struct{}),
 		stopped:    make(chan struct{}),
 	}
 	l.counters.init()
@@ -163,6 +163,7 @@ func load(o Options, log Log, sealKey []byte) (*Ledger, error) {
 	l.openRuns.Store(int64(l.state.OpenCount()))
 	l.counters.measure(l.state)
 	l.registry = newRegistry(l.state)
+	l.intake.open(o.MaxWait, o.QueueMax, l.Root)
 	l.clock = newClock(o.Clock, l.state.Time)
 	return l, nil
 }

@@ -25,16 +25,24 @@ type registry struct {
 	mu    sync.RWMutex
 	byKey map[string]Identity
 	keyOf map[string]string // id → its key, the last one
+	roots map[string]string // agent with a parent → the root of its tree
 }
 
 func newRegistry(s *projection.State) *registry {
-	r := &registry{byKey: map[string]Identity{}, keyOf: map[string]string{}}
+	r := &registry{byKey: map[string]Identity{}, keyOf: map[string]string{}, roots: map[string]string{}}
 	s.Keys(func(key, id string) {
 		r.byKey[key] = Identity{ID: id, PublicKey: key, Revoked: true}
 	})
 	for _, id := range s.AgentIDs() {
 		a := s.Agent(id)
 		r.put(Identity{ID: id, Role: "agent", PublicKey: a.PublicKey, Revoked: a.Revoked})
+		if a.Parent != nil {
+			root := a.Parent
+			for root.Parent != nil {
+				root = root.Parent
+			}
+			r.roots[id] = root.ID
+		}
 	}
 	for _, id := range s.PrincipalIDs() {
 		p := s.Principal(id)
@@ -69,6 +77,9 @@ func (r *registry) apply(b events.Body) (cut string) {
 	switch b := b.(type) {
 	case *events.AgentRegistered:
 		r.put(Identity{ID: b.AgentID, Role: "agent", PublicKey: b.PublicKey})
+		if b.ParentID != "" {
+			r.roots[b.AgentID] = r.root(b.ParentID)
+		}
 	case *events.PrincipalRegistered:
 		r.put(Identity{ID: b.ID, Role: b.Role, PublicKey: b.PublicKey, Actions: b.Actions, Groups: b.Groups, Root: b.Root})
 	case *events.AgentRevoked:
@@ -84,6 +95,21 @@ func (r *registry) apply(b events.Body) (cut string) {
 		r.put(i)
 	}
 	return cut
+}
+
+func (r *registry) root(id string) string {
+	if root, ok := r.roots[id]; ok {
+		return root
+	}
+	return id
+}
+
+// Root is the root of the tree an agent is in, and anybody else itself. It never
+// changes. Safe for concurrent use.
+func (l *Ledger) Root(id string) string {
+	l.registry.mu.RLock()
+	defer l.registry.mu.RUnlock()
+	return l.registry.root(id)
 }
 
 // Lookup returns whose a public key is or was. Safe for concurrent use; what

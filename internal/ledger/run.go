@@ -39,7 +39,7 @@ func (l *Ledger) Report(handler string, r *wire.Report, answer func(Answer)) rea
 	if l.low.Load() >= 2 {
 		return reason.StorageLow
 	}
-	return l.enqueue(l.reports, &job{report: r, handler: handler, answer: answer})
+	return l.enqueue(&l.intake.reports, handler, &job{report: r, handler: handler, answer: answer, bytes: len(r.Result)})
 }
 
 // judgeReport takes a report into the log and lets its run go on.
@@ -180,7 +180,7 @@ func (l *Ledger) watchRuns(ctx context.Context) {
 			return
 		case <-tick.C:
 			if l.openRuns.Load() > 0 {
-				l.enqueue(l.reports, &job{tick: true})
+				l.enqueue(&l.intake.reports, events.System, &job{tick: true})
 			}
 		}
 	}

@@ -85,13 +85,8 @@ func (l *Ledger) Stats() Stats {
 }
 
 func (l *Ledger) queues() []Queue {
-	return []Queue{
-		{"control", len(l.controls), cap(l.controls)},
-		{"propose", len(l.proposals), cap(l.proposals)},
-		{"query", len(l.questions), cap(l.questions)},
-		{"render", len(l.renders), cap(l.renders)},
-		{"commit", len(l.pipeline), cap(l.pipeline)},
-	}
+	return append(l.intake.depths(),
+		Queue{"render", len(l.renders), cap(l.renders)}, Queue{"commit", len(l.pipeline), cap(l.pipeline)})
 }
 
 // counters are what the writer and the answers leave behind for Stats: atomics

@@ -37,11 +37,16 @@ var faults = []fault{
 	},
 	{
 		name: "an emergency deny does not reach a run", pkg: "internal/ledger", test: "TestR46_EachStepIsJudgedAgain",
-		patches: []patch{{"internal/ledger/decide_run.go", `case j.s.Denied(j.agent, step.Capability()):`, `case j.s.Policy != nil && j.s.Policy.TreeDepth < 0:`}},
+		patches: []patch{
+			{"internal/ledger/decide_run.go", `case j.s.Denied(j.agent, step.Capability()):`, `case j.s.Policy != nil && j.s.Policy.TreeDepth < 0:`},
+			{"internal/ledger/decide.go", `return s.Denied(agent, capability) },`, `return s.Denied(agent, capability) && capability == "" },`},
+		},
 	},
 	{
 		name: "a memory step skips the guards of the direct operation", pkg: "internal/ledger", test: "TestR46_RecordsOfTheMomentCount",
-		patches: []patch{{"internal/ledger/decide_run.go", `if code := j.proposal(); !code.Allowed() {`, `if code := j.proposal(); !code.Allowed() && code != reason.RevisionConflict {`}},
+		patches: []patch{{"internal/ledger/decide_run.go", `if code := j.proposal(); !code.Allowed() {`, `if code := j.proposal(); code == reason.RevisionConflict {
+		return reason.StepAllowed
+	} else if !code.Allowed() {`}},
 	},
 	{
 		name: "a missing handler is not looked for", pkg: "internal/ledger", test: "TestR43_OneMissingHandlerStopsAll", short: true,
@@ -460,7 +465,23 @@ var faults = []fault{
 	},
 	{
 		name: "rate limit off", pkg: "internal/natsapi", test: "TestR70_RefusedAtTheDoor",
-		patches: []patch{{"internal/natsapi/api.go", `return b.AllowN(time.Now(), n)`, `return b.AllowN(time.Now(), n) || true`}},
+		patches: []patch{{"internal/natsapi/rates.go", `	return b.own.AllowN(now, n) && `, `	return b.own.AllowN(now, 0) && `}},
+	},
+	{
+		name: "children multiply their parent's rate", pkg: "internal/natsapi", test: "TestR66_ChildrenShareTheRateOfTheirTree",
+		patches: []patch{{"internal/natsapi/rates.go", `root := r.rootOf(id)`, `root := id`}},
+	},
+	{
+		name: "trees do not take turns", pkg: "internal/ledger", test: "TestR66_NobodyWaitsForMoreThanARound",
+		patches: []patch{{"internal/ledger/fair.go", `		root := rootOf(id)`, `		root := "all"`}},
+	},
+	{
+		name: "one sender fills the queue", pkg: "internal/ledger", test: "TestR66_AFloodLeavesRoomForOthers",
+		patches: []patch{{"internal/ledger/fair.go", `limits.jobs-q.jobs-s.tree.jobs)`, `limits.jobs)`}},
+	},
+	{
+		name: "judged however late", pkg: "internal/ledger", test: "TestR66_WhatWaitedTooLongIsNotJudged",
+		patches: []patch{{"internal/ledger/intake.go", `now-j.at > int64(in.wait)`, `now-j.at > int64(in.wait)+1<<40`}},
 	},
 	{
 		name: "stream tail not compared", pkg: "internal/natsapi", test: "TestR74_CheckStreamBeforeServing",

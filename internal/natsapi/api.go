@@ -3,16 +3,13 @@ package natsapi
 import (
 	"strconv"
 	"strings"
-	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go/micro"
-	"golang.org/x/time/rate"
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/ledger"
 	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/wire"
+	"github.com/nats-io/nats.go/micro"
 )
 
 // api turns messages into calls of the ledger and answers into messages. It
@@ -23,8 +20,8 @@ type api struct {
 	name       string
 	refused    *Refusals // before judgement, for requests.refused
 	turnedAway tally     // the same since the start
-	limits     limiter
-	reports    limiter       // of handlers
+	rates      *rates
+	reports    *rates        // of handlers
 	folds      chan struct{} // one fold of the whole log at a time
 }
 
@@ -50,25 +47,48 @@ func (a *api) judge(m request, lane wire.Lane) {
 	if !ok {
 		return
 	}
-	if (lane == wire.Propose || a.ledger.Role(s.ID) != RoleAdmin) && !a.limits.take(s.ID, weight(m)) {
+	if (lane == wire.Propose || a.ledger.Role(s.ID) != RoleAdmin) && !a.rates.take(s.ID, weight(m), time.Now()) {
 		a.refuse(m, s.ID, reply, reason.RateLimited)
 		return
 	}
-	p := &ledger.Proposal{Lane: lane, Subject: s.ID, Operation: wire.Known(lane, s.Name)}
-	if reply == foreignReply {
-		p.Refused = reason.BadReplySubject
-	} else if p.Request, p.Refused, p.Fault = wire.Read(lane, s.Name, m.Data()); p.Refused == "" && lane == wire.Propose {
-		if !a.limits.take(s.ID, eventsCaused(p.Request)-1) {
-			a.refuse(m, s.ID, reply, reason.RateLimited)
-			return
-		}
-	}
-	var answer func(ledger.Answer)
-	if reply == ownReply {
-		answer = func(out ledger.Answer) { respond(m, out.Reply, out.Reason) }
-	}
-	if code := a.ledger.Submit(p, answer); code != "" {
+	r := &arrival{api: a, m: m, name: s.Name, reply: reply}
+	r.proposal = ledger.Proposal{Lane: lane, Subject: s.ID, Operation: wire.Known(lane, s.Name)}
+	in := ledger.Arrival{Proposal: &r.proposal, Bytes: len(m.Data()) + arrivalBytes, Read: r.read, Answer: r.answer}
+	if code := a.ledger.Receive(in); code != "" {
 		a.refuse(m, s.ID, reply, code)
+	}
+}
+
+const arrivalBytes = 1 << 10 // what a message takes beside its data, about
+
+// arrival is a proposal or control request on its way through the ledger.
+type arrival struct {
+	api      *api
+	m        request
+	name     string
+	reply    replyKind
+	proposal ledger.Proposal
+}
+
+// read decodes the request, once its turn has come.
+func (r *arrival) read(p *ledger.Proposal) reason.Code {
+	if r.reply == foreignReply {
+		p.Refused = reason.BadReplySubject
+		return ""
+	}
+	p.Request, p.Refused, p.Fault = wire.Read(p.Lane, r.name, r.m.Data())
+	if p.Refused == "" && p.Lane == wire.Propose && !r.api.rates.take(p.Subject, eventsCaused(p.Request)-1, time.Now()) {
+		return reason.RateLimited
+	}
+	return ""
+}
+
+func (r *arrival) answer(out ledger.Answer) {
+	switch {
+	case out.Refused:
+		r.api.refuse(r.m, r.proposal.Subject, r.reply, out.Reason)
+	case r.reply == ownReply:
+		respond(r.m, out.Reply, out.Reason)
 	}
 }
 
@@ -175,27 +195,4 @@ func respond(m request, body []byte, code reason.Code) {
 		}
 	}
 	_ = m.Respond(body, micro.WithHeaders(headers))
-}
-
-// limiter gives each id a bucket of tokens. Ids are registered ones, since the
-// server pins them, so that the map is bounded by the registry.
-type limiter struct {
-	mu    sync.Mutex
-	rate  rate.Limit // tokens a second; 0 = no limit
-	burst int
-	by    map[string]*rate.Limiter
-}
-
-func (l *limiter) take(id string, n int) bool {
-	if l.rate == 0 || n == 0 {
-		return true
-	}
-	l.mu.Lock()
-	b := l.by[id]
-	if b == nil {
-		b = rate.NewLimiter(l.rate, l.burst)
-		l.by[id] = b
-	}
-	l.mu.Unlock()
-	return b.AllowN(time.Now(), n)
 }

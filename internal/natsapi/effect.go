@@ -32,7 +32,7 @@ func (a *api) effect(m request) {
 		a.refuse(m, s.ID, reply, reason.BadReplySubject)
 		return
 	}
-	if !a.reports.take(s.ID, 1) {
+	if !a.reports.take(s.ID, 1, time.Now()) {
 		a.refuse(m, s.ID, reply, reason.RateLimited)
 		return
 	}

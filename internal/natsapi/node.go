@@ -22,14 +22,16 @@ import (
 
 // Config says how a ledger is served.
 type Config struct {
-	StoreDir string // of the stream
-	Listen   string // host:port, port 0 for any free one
-	TLS      *tls.Config
-	Rate     float64 // tokens per agent and second; 0 = no limit
-	Burst    int     // the dearest request must fit
-	Version  string  // semantic version, shown by the micro service
-	NoFeed   bool    // for measurements: no stream
-	Log      *slog.Logger
+	StoreDir  string // of the stream
+	Listen    string // host:port, port 0 for any free one
+	TLS       *tls.Config
+	Rate      float64 // tokens per agent and second; 0 = no limit, for trees neither
+	Burst     int     // the dearest request must fit
+	TreeRate  float64 // tokens per tree and second, of all its agents together; 0 = ten times Rate
+	TreeBurst int     // 0 = ten times Burst
+	Version   string  // semantic version, shown by the micro service
+	NoFeed    bool    // for measurements: no stream
+	Log       *slog.Logger
 }
 
 // Node is a ledger being served: server, handlers and feed.
@@ -79,14 +81,20 @@ func Start(l *ledger.Ledger, c Config) (*Node, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	if c.TreeRate == 0 {
+		c.TreeRate = 10 * c.Rate
+	}
+	if c.TreeBurst == 0 {
+		c.TreeBurst = 10 * c.Burst
+	}
 	n := &Node{ledger: l, denied: NewRefusals(refusalsMax), kept: newTally(DeniedAuth, DeniedPublish, DeniedSubscribe), log: c.Log, failed: make(chan error, 1)}
 	n.api = &api{
 		ledger: l, name: l.Name(), refused: NewRefusals(refusalsMax), turnedAway: newReasonTally(), folds: make(chan struct{}, 1),
-		limits:  limiter{rate: rate.Limit(c.Rate), burst: c.Burst, by: map[string]*rate.Limiter{}},
-		reports: limiter{burst: reportBurst, by: map[string]*rate.Limiter{}},
+		rates:   newRates(limit{rate.Limit(c.Rate), c.Burst}, limit{rate.Limit(c.TreeRate), c.TreeBurst}, l.Root),
+		reports: newRates(limit{0, reportBurst}, limit{reportRate, reportBurst}, l.Root),
 	}
 	if c.Rate > 0 {
-		n.api.reports.rate = reportRate
+		n.api.reports.one.rate = reportRate
 	}
 	var err error
 	n.server, err = StartServer(ServerOptions{

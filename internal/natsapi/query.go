@@ -23,7 +23,7 @@ func (a *api) query(m request) {
 	if !ok || reply != ownReply {
 		return
 	}
-	if !a.limits.take(s.ID, weight(m)) {
+	if !a.rates.take(s.ID, weight(m), time.Now()) {
 		a.refuse(m, s.ID, reply, reason.RateLimited)
 		return
 	}
@@ -45,7 +45,14 @@ func (a *api) query(m request) {
 		}
 		return a.answer(state, asker, s.Name, q)
 	}
-	if code := a.ledger.Ask(look, func(out ledger.Answer) { respondQuery(m, out) }); code != "" {
+	answer := func(out ledger.Answer) {
+		if out.Refused {
+			a.refuse(m, s.ID, reply, out.Reason)
+			return
+		}
+		respondQuery(m, out)
+	}
+	if code := a.ledger.Ask(s.ID, look, answer); code != "" {
 		a.refuse(m, s.ID, reply, code)
 	}
 }

@@ -55,7 +55,7 @@ var rules = []struct{ id, text string }{
 	{"R60", "No policy, an unreadable policy, an unknown field or event: deny."},
 	{"R63", "A policy change is an event with version and digest; two documents never share a version."},
 	{"R64", "An emergency deny takes capabilities from a subtree or all, reaches runs, lists what is in flight, and is lifted only explicitly."},
-	{"R66", "What a request can cause, and what it weighs, is taken from its sender's rate; what is over is refused with its own code; open runs are limited."},
+	{"R66", "What a request can cause, and what it weighs, is taken from its sender's rate and its tree's; what is over is refused with its own code. Trees, and agents within a tree, take turns; what waits is bounded and leaves room for whoever sends little; open runs are limited."},
 	{"R70", "Every change and decision is an event; an answer leaves only after its events are on disk."},
 	{"R71", "The bytes hashed are the bytes stored, published and exported."},
 	{"R72", "Nobody but the single writer appends; a second is refused."},

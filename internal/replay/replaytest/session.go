@@ -141,7 +141,7 @@ func (s *Session) AwaitRun(id string, state projection.RunState) {
 	s.T.Helper()
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		seen := make(chan projection.RunState, 1)
-		if s.Ask(func(now *projection.State) func() []byte {
+		if s.Ask("admin", func(now *projection.State) func() []byte {
 			if run := now.Run(id); run != nil {
 				seen <- run.State
 			} else {

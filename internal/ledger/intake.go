@@ -1,0 +1,193 @@
+package ledger
+
+import (
+	"sync"
+	"time"
+
+	"github.com/ledgerd/ledgerd/internal/reason"
+)
+
+const (
+	batchJobsMax     = 256     // answered together; keeps one sync's worth of waiting short
+	batchBytesMax    = 4 << 20 // a batch stays well under a memtable
+	batchQueriesMax  = 64      // of a batch are kept for queries, if there are any
+	queueDefault     = 32_768  // proposals waiting
+	queueBytes       = 64 << 20
+	senderQueueMax   = 4096 // of one sender
+	senderQueueBytes = 32 << 20
+	waitDefault      = 2 * time.Second
+	reportQueueMax   = 12_288 // reports waiting; a handler whose report is refused sends it again
+	smallQueueMax    = 4096   // queries, and control requests, waiting
+	smallSenderMax   = 256
+
+	aheadMax = 128 // proposals read before the writer asks for them
+	chunkMax = 16  // of them read in one go
+)
+
+// intake is what waits for the writer. Its lanes are served control first, then
+// reports, then queries and proposals side by side. Control requests and reports
+// wait as long as they must.
+//
+// A proposal is read (decoded) when its turn has come, not before: whoever
+// sends most would otherwise have most of the reading done. The readers read
+// ahead of the writer, in the order of turns, as long as it is busy; one that
+// they have not come to it reads itself, so that nothing is handed over where
+// nothing waits.
+type intake struct {
+	wait time.Duration       // the longest a proposal or query may wait to be judged
+	root func(string) string // of a sender
+
+	mu        sync.Mutex
+	closed    bool // nothing is queued any more
+	controls  fairQueue
+	reports   fairQueue // of handlers
+	questions fairQueue
+	proposals fairQueue
+	ahead     fifo[*job]    // proposals whose turn it was, read or being read
+	idle      bool          // the writer waits for wake
+	wake      chan struct{} // holds one
+	reading   sync.Cond     // readers wait for it
+	resting   int           // how many
+}
+
+func (in *intake) open(wait time.Duration, proposals int, root func(string) string) {
+	in.wait, in.root = wait, root
+	in.proposals = newFairQueue(queueLimits{proposals, queueBytes, senderQueueMax, senderQueueBytes})
+	in.questions = newFairQueue(queueLimits{smallQueueMax, queueBytes, smallSenderMax, senderQueueBytes})
+	in.reports = newFairQueue(queueLimits{reportQueueMax, queueBytes, reportQueueMax, senderQueueBytes})
+	in.controls = newFairQueue(queueLimits{smallQueueMax, queueBytes, smallSenderMax, senderQueueBytes})
+	in.wake = make(chan struct{}, 1)
+	in.reading.L = &in.mu
+}
+
+// put queues j of a sender on one of the lanes. Any code but the empty one says
+// why not.
+func (in *intake) put(lane *fairQueue, from string, j *job) reason.Code {
+	in.mu.Lock()
+	if in.closed {
+		in.mu.Unlock()
+		return reason.NotKnownCommitted
+	}
+	if !lane.push(from, j, in.root) {
+		in.mu.Unlock()
+		return reason.Overloaded
+	}
+	wake := in.idle
+	in.idle = false
+	if !wake && in.readable() {
+		in.reading.Signal()
+	}
+	in.mu.Unlock()
+	if wake {
+		in.rouse()
+	}
+	return ""
+}
+
+func (in *intake) rouse() {
+	select {
+	case in.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the jobs of the next batch at now, in order. When there are none the
+// writer is to wait for wake, unless the intake is closed.
+func (in *intake) take(now int64) (jobs []*job, closed bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	waiting := in.controls.jobs + in.reports.jobs + in.questions.jobs + in.proposals.jobs + in.ahead.len()
+	if waiting == 0 {
+		in.idle = !in.closed
+		return nil, in.closed
+	}
+	jobs = make([]*job, 0, min(waiting, batchJobsMax))
+	bytes := 0
+	from := func(most int, next func() *job) {
+		for len(jobs) < most && bytes < batchBytesMax {
+			j := next()
+			if j == nil {
+				return
+			}
+			jobs, bytes = append(jobs, j), bytes+j.bytes
+		}
+	}
+	from(batchJobsMax, in.controls.pop)
+	from(batchJobsMax, in.reports.pop)
+	patient := len(jobs)
+	from(batchJobsMax-min(batchQueriesMax, in.questions.jobs), in.nextProposal)
+	from(batchJobsMax, in.questions.pop)
+	for _, j := range jobs[patient:] {
+		j.late = now-j.at > int64(in.wait)
+	}
+	if in.readable() {
+		in.reading.Signal()
+	}
+	return jobs, false
+}
+
+func (in *intake) nextProposal() *job {
+	if in.ahead.len() > 0 {
+		return in.ahead.pop()
+	}
+	return in.proposals.pop()
+}
+
+// readable reports whether a reader that rests has a chunk's worth to do.
+func (in *intake) readable() bool {
+	return in.resting > 0 && in.proposals.jobs >= chunkMax && in.ahead.len()+chunkMax <= aheadMax
+}
+
+// read is a reader: it takes proposals in their turn and reads them, until the
+// intake is closed.
+func (in *intake) read() {
+	chunk := make([]*job, 0, chunkMax)
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for !in.closed {
+		if in.proposals.jobs < chunkMax || in.ahead.len()+chunkMax > aheadMax {
+			in.resting++
+			in.reading.Wait()
+			in.resting--
+			continue
+		}
+		chunk = chunk[:0]
+		for range chunkMax {
+			j := in.proposals.pop()
+			in.ahead.push(j)
+			chunk = append(chunk, j)
+		}
+		in.mu.Unlock()
+		for i, j := range chunk {
+			j.readOnce()
+			chunk[i] = nil
+		}
+		in.mu.Lock()
+	}
+}
+
+// close ends the queueing: what was put before is still there, and nothing comes
+// after. It reports whether it was open.
+func (in *intake) close() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.closed {
+		return false
+	}
+	in.closed = true
+	in.reading.Broadcast()
+	in.rouse()
+	return true
+}
+
+// depths tells how much waits in each lane.
+func (in *intake) depths() []Queue {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return []Queue{
+		{"control", in.controls.jobs, in.controls.limits.jobs},
+		{"report", in.reports.jobs, in.reports.limits.jobs},
+		{"propose", in.proposals.jobs + in.ahead.len(), in.proposals.limits.jobs + aheadMax},
+		{"query", in.questions.jobs, in.questions.limits.jobs},
+	}
+}
