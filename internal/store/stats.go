@@ -42,3 +42,6 @@ func (s *Store) StateSeq() (seq uint64, ok bool, err error) {
 	}
 	return parts[len(parts)-1].Seq, true, nil
 }
+
+// NewestFormat is the format of the files that this program's writer leaves.
+const NewestFormat = uint64(pebble.FormatNewest)
