@@ -366,17 +366,17 @@ func (d *doctor) engine(st *store.Store) {
 	} else {
 		d.ok("format", "Pebble format %d, %s in %d tables", stats.Format, bytesText(stats.DiskBytes), stats.Tables)
 	}
-	seq, ok, err := st.SnapshotSeq()
+	seq, ok, err := st.StateSeq()
 	behind := st.Durable() - min(seq, st.Durable())
 	switch {
 	case err != nil:
-		d.warn("snapshot", "", "%s", plain(err))
+		d.warn("state", "", "%s", plain(err))
 	case behind > foldWarn:
-		d.warn("snapshot", "stop ledgerd in a quiet hour, cleanly: that leaves one", "the next start folds %d events", behind)
+		d.warn("state", "stop ledgerd in a quiet hour, cleanly: that leaves one", "the next start folds %d events", behind)
 	case !ok:
-		d.ok("snapshot", "none; the next start folds all %d events", behind)
+		d.ok("state", "none is written down; the next start folds all %d events", behind)
 	default:
-		d.ok("snapshot", "at %d; the next start folds %d events", seq, behind)
+		d.ok("state", "written down up to %d; the next start folds %d events", seq, behind)
 	}
 }
 

@@ -1,5 +1,7 @@
 package store
 
+import "github.com/cockroachdb/pebble/v2"
+
 // Stats is what the storage engine says of itself.
 type Stats struct {
 	Format           uint64 // Pebble's format of the files
