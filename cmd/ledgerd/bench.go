@@ -1,8 +1,12 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"os"
+	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -13,6 +17,7 @@ import (
 
 func (a *app) benchCommand() *cobra.Command {
 	var o bench.Options
+	var grow, tail string
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure a ledger beside the bare parts it is made of",
@@ -24,8 +29,17 @@ temporary directory, which it removes.`,
 		Example: `  ledgerd bench
   ledgerd bench --quick
   ledgerd bench --only "256 outstanding, feed off" --runs 1 --duration 5s --cpuprofile ledger.prof
-  ledgerd bench --mix write --dir /srv -o json`,
+  ledgerd bench --mix write --dir /srv -o json
+  ledgerd bench --grow 10M --runs 3 --dir /srv -o json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if tail != "" {
+				return runTail(cmd, tail)
+			}
+			var err error
+			if o.Grow, err = parseCount(grow); err != nil {
+				return usagef("--grow: %v", err)
+			}
+			o.Tail = tailProcess
 			switch {
 			case o.Runs < 0 || o.Duration < 0:
 				return usagef("--runs and --duration are more than 0")
@@ -48,6 +62,9 @@ temporary directory, which it removes.`,
 	f.StringVar(&o.Mix, "mix", "standard", "what is sent: "+strings.Join(bench.Mixes(), ", "))
 	f.StringVar(&o.Dir, "dir", "", "directory on the disk to measure (default: that for temporary files)")
 	f.StringVar(&o.Only, "only", "", "measure only the figures whose name contains this")
+	f.StringVar(&grow, "grow", "", "write a log of so many events (10M, 300k) and measure what its length costs, and nothing else")
+	f.StringVar(&tail, "grow-tail", "", "")
+	f.Lookup("grow-tail").Hidden = true // of the process that --grow kills
 	f.StringVar(&o.CPUProfile, "cpuprofile", "", "write a CPU profile to this file, of the first run at 256 outstanding or of what --only names")
 	return cmd
 }
@@ -72,4 +89,44 @@ func (a *app) benchTable(r *bench.Report) {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", row.Figure, value, row.Mark, met, clean(row.Base))
 	}
+}
+
+// parseCount reads a number that may end in k or M; empty is 0.
+func parseCount(s string) (uint64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	digits, unit := s, uint64(1)
+	if d, ok := strings.CutSuffix(s, "M"); ok {
+		digits, unit = d, 1_000_000
+	} else if d, ok := strings.CutSuffix(s, "k"); ok {
+		digits, unit = d, 1000
+	}
+	n, err := strconv.ParseUint(digits, 10, 32)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("%q is no number like 300k or 10M", s)
+	}
+	return n * unit, nil
+}
+
+// tailProcess is this program again, to be killed while it writes.
+func tailProcess(ctx context.Context, dir string, agents, values int) *exec.Cmd {
+	self, err := os.Executable()
+	if err != nil {
+		self = os.Args[0]
+	}
+	return exec.CommandContext(ctx, self, "bench", "--grow-tail", fmt.Sprintf("%d,%d,%s", agents, values, dir))
+}
+
+func runTail(cmd *cobra.Command, tail string) error {
+	var agents, values int
+	parts := strings.SplitN(tail, ",", 3)
+	if len(parts) != 3 {
+		return usagef("--grow-tail is for bench itself")
+	}
+	if _, err := fmt.Sscan(parts[0]+" "+parts[1], &agents, &values); err != nil {
+		return usagef("--grow-tail is for bench itself")
+	}
+	tuneRuntime()
+	return bench.RunTail(cmd.Context(), parts[2], agents, values, os.Stdout)
 }

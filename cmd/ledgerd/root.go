@@ -29,7 +29,7 @@ type app struct {
 
 // laterCommands come with later releases; naming them is no typing mistake.
 var laterCommands = []string{
-	"action", "approve", "backup", "diff", "doctor", "grant", "key", "mcp",
+	"action", "approve", "backup", "diff", "grant", "key", "mcp",
 	"payload", "policy", "proof", "resource", "restore", "watch", "witness",
 }
 
@@ -79,7 +79,7 @@ decision into a log that anyone can verify. Begin with "ledgerd demo".
 		a.demoCommand(), a.initCommand(), a.serveCommand(), a.applyCommand(),
 		a.agentCommand(), a.principalCommand(), a.memoryCommand(), a.sopCommand(), a.runCommand(), a.denyCommand(),
 		a.canICommand(), a.explainCommand(), a.tailCommand(), a.decisionsCommand(),
-		a.clockCommand(), a.benchCommand(), a.exportCommand(), a.errorsCommand(), a.versionCommand(),
+		a.clockCommand(), a.benchCommand(), a.doctorCommand(), a.exportCommand(), a.errorsCommand(), a.versionCommand(),
 	)
 	strict(root)
 	return root

@@ -12,11 +12,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -53,6 +55,7 @@ func TestScript(t *testing.T) {
 			"chain":    chain,
 			"receipt":  receipt,
 			"fetch":    fetch,
+			"tree":     tree,
 		},
 	})
 }
@@ -86,6 +89,30 @@ func ready(ts *testscript.TestScript, _ bool, args []string) {
 	_, address, _ := strings.Cut(r.NATS, "://")
 	ts.Setenv("ADDRESS", address)
 	ts.Setenv("ORIGIN", r.Origin)
+}
+
+// tree DIR FILE writes to FILE what DIR holds: path, mode and digest of every
+// file in it.
+func tree(ts *testscript.TestScript, _ bool, args []string) {
+	var b strings.Builder
+	ts.Check(filepath.WalkDir(ts.MkAbs(args[0]), func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		var content []byte
+		if info.Mode().IsRegular() {
+			if content, err = os.ReadFile(path); err != nil {
+				return err
+			}
+		}
+		fmt.Fprintf(&b, "%s %s %x\n", path, info.Mode(), sha256.Sum256(content))
+		return nil
+	}))
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(b.String()), 0o600))
 }
 
 // fetch STATUS PATH FILE asks the server's HTTP side and keeps the answer's body

@@ -27,6 +27,11 @@ type Options struct {
 	Remembered []byte // a signed checkpoint the auditor kept; nil leaves completeness unchecked
 	FaultsMax  int    // how many faults a report lists; 0 is FaultsMax
 
+	// LinksOnly looks at links and tree and at nothing else of an event, to
+	// measure what that takes. Its report is never good: it says that events were
+	// not parsed, and has exit code ExitImpossible at best.
+	LinksOnly bool
+
 	// Progress, if set, is told now and then how many events of how many are
 	// done, from the goroutine that verifies.
 	Progress func(done, total uint64)
@@ -63,33 +68,24 @@ type nodeReader func(level int, n uint64) (h events.Hash, where string, stored b
 // Verifier takes a log's entries in order and finds what is wrong with them.
 // Not safe for concurrent use. Its zero value is not usable; see NewVerifier.
 type Verifier struct {
-	opts     Options
-	pinned   note.Verifier
-	signed   []byte     // the log's own checkpoint
-	nodes    nodeReader // nil where no node is stored
-	payload  func(seq uint64, open bool) (Payload, error)
-	required bool   // every committed payload must be there, not the open ones alone
-	total    uint64 // events to come, for progress
+	opts   Options
+	pinned note.Verifier
+	signed []byte // the log's own checkpoint
+	total  uint64 // events to come, for progress
+	examiner
+	tree
 
-	completed func(level int, n uint64, h events.Hash) // told of every node, if set
-
-	size   uint64      // positions seen
-	leaf   events.Hash // of the last position; zero where unknown
-	next   uint64      // seq the next entry must have
-	time   events.Time // of the last entry that parsed
-	edge   [64]edgeNode
+	leaf   events.Hash            // of the last position; zero where unknown
+	next   uint64                 // seq the next entry must have
+	time   events.Time            // of the last entry that parsed
 	roots  map[uint64]events.Hash // root at the sizes that are asked for
 	origin string                 // as event 1 says
 	vkey   string                 // as event 1 says
-	counts map[string]uint64      // what each check looked at
-	sealed uint64                 // payloads that could not be opened
+	looked struct {               // what each check looked at
+		parse, sequence, chain, time, origin, tree, payloads, sealed uint64
+	}
 
 	*report
-}
-
-type edgeNode struct {
-	hash events.Hash
-	bad  bool // a stored node here or below differs
 }
 
 // NewVerifier returns a verifier of a log whose own signed checkpoint is
@@ -97,8 +93,8 @@ type edgeNode struct {
 // nothing can then be checked.
 func NewVerifier(checkpoint []byte, opts Options) (*Verifier, error) {
 	v := &Verifier{
-		opts: opts, signed: checkpoint, next: 1,
-		roots: map[uint64]events.Hash{}, counts: map[string]uint64{}, report: newReport(opts.FaultsMax),
+		opts: opts, signed: checkpoint, next: 1, examiner: examiner{links: opts.LinksOnly},
+		roots: map[uint64]events.Hash{}, report: newReport(opts.FaultsMax),
 	}
 	if opts.VKey != "" {
 		var err error
@@ -116,71 +112,84 @@ func NewVerifier(checkpoint []byte, opts Options) (*Verifier, error) {
 
 // Event takes the next entry's bytes. They are good for the call only.
 func (v *Verifier) Event(b []byte) {
-	position := v.size + 1
-	before := v.leaf
-	v.leaf = events.LeafHash(b)
-	v.counts["parse"]++
-	e, err := events.Parse(b)
-	if err != nil {
-		v.fault(Fault{Check: "parse", Seq: position, Expected: "an event of " + events.Format, Found: err.Error()})
-		v.next++
-	} else {
-		v.entry(position, &e, before)
-	}
-	v.grow(position)
+	e := v.examine(v.size+1, b)
+	v.take(&e)
+	v.grow(e.leaf)
+	v.told(v.tree.take())
 }
 
 // Unreadable takes the place of an entry whose bytes cannot be had. The tree
 // goes on with the hash stored for it, if there is one: where the root then
 // fits, the damage ends here.
 func (v *Verifier) Unreadable(why string) {
-	position := v.size + 1
-	v.fault(Fault{Check: "parse", Seq: position, Expected: "an entry", Found: why})
-	v.leaf = events.Hash{}
-	if v.nodes != nil {
-		if h, _, stored, err := v.nodes(0, v.size); err == nil && stored {
-			v.leaf = h
-		}
+	e := entry{unreadable: why, leaf: v.tree.stored(v.size)}
+	v.take(&e)
+	v.grow(e.leaf)
+	v.told(v.tree.take())
+}
+
+// take holds what was found of the next entry against the one before it.
+func (v *Verifier) take(e *entry) {
+	position, before := v.size+1, v.leaf
+	v.leaf = e.leaf
+	switch {
+	case e.unreadable != "":
+		v.fault(Fault{Check: "parse", Seq: position, Expected: "an entry", Found: e.unreadable})
+		v.next++
+	case e.err != nil:
+		v.looked.parse++
+		v.fault(Fault{Check: "parse", Seq: position, Expected: "an event of " + events.Format, Found: e.err.Error()})
+		v.next++
+	default:
+		v.looked.parse++
+		v.entry(position, e, before)
 	}
-	v.next++
-	v.grow(position)
+	v.told(e.faults)
+}
+
+func (v *Verifier) told(faults []Fault) {
+	for _, f := range faults {
+		v.fault(f)
+	}
 }
 
 // entry checks what an entry says against the one before it, whose leaf hash
 // is before.
-func (v *Verifier) entry(position uint64, e *events.Event, before events.Hash) {
-	if e.Seq != v.next {
-		v.fault(Fault{Check: "sequence", Seq: position, Expected: fmt.Sprintf("seq %d", v.next), Found: fmt.Sprintf("seq %d", e.Seq)})
+func (v *Verifier) entry(position uint64, e *entry, before events.Hash) {
+	if e.seq != v.next {
+		v.fault(Fault{Check: "sequence", Seq: position, Expected: fmt.Sprintf("seq %d", v.next), Found: fmt.Sprintf("seq %d", e.seq)})
 	}
-	v.next = e.Seq + 1 // one gap is one fault, not one for every entry after it
-	v.counts["sequence"]++
+	v.next = e.seq + 1 // one gap is one fault, not one for every entry after it
+	v.looked.sequence++
 	if position == 1 {
 		before = v.first(e)
-	} else if e.Body.Type() == events.TypeLedgerCreated {
+	} else if e.created != nil {
 		v.fault(Fault{Check: "origin", Seq: position, Expected: "ledger.created at seq 1 only", Found: "a second one"})
 	}
 	if !before.IsZero() {
-		v.counts["chain"]++
-		if e.Prev != before {
-			v.fault(Fault{Check: "chain", Seq: position, Expected: "prev " + before.String(), Found: "prev " + e.Prev.String()})
+		v.looked.chain++
+		if e.prev != before {
+			v.fault(Fault{Check: "chain", Seq: position, Expected: "prev " + before.String(), Found: "prev " + e.prev.String()})
 		}
 	}
-	if v.counts["time"]++; e.Time < v.time {
-		v.fault(Fault{Check: "time", Seq: position, Expected: "not before " + v.time.String(), Found: e.Time.String()})
+	if v.links {
+		return
 	}
-	v.time = e.Time
-	v.payloadOf(position, e)
+	if v.looked.time++; e.time < v.time {
+		v.fault(Fault{Check: "time", Seq: position, Expected: "not before " + v.time.String(), Found: e.time.String()})
+	}
+	v.time = e.time
 }
 
 // first checks event 1 and returns the prev it must have.
-func (v *Verifier) first(e *events.Event) events.Hash {
-	b, ok := e.Body.(*events.LedgerCreated)
-	if !ok {
-		v.fault(Fault{Check: "origin", Seq: 1, Expected: string(events.TypeLedgerCreated), Found: string(e.Body.Type())})
+func (v *Verifier) first(e *entry) events.Hash {
+	b := e.created
+	if b == nil {
+		v.fault(Fault{Check: "origin", Seq: 1, Expected: string(events.TypeLedgerCreated), Found: e.kind})
 		return events.Hash{}
 	}
 	v.origin, v.vkey = b.Origin, b.CheckpointKey
-	v.counts["origin"]++
+	v.looked.origin++
 	if b.Format != events.Format {
 		v.fault(Fault{Check: "origin", Seq: 1, Expected: "format " + events.Format, Found: quote(b.Format)})
 	}
@@ -193,111 +202,24 @@ func (v *Verifier) first(e *events.Event) events.Hash {
 	return events.GenesisHash(b.Origin)
 }
 
-// grow adds the last leaf to the tree, compares every node it completes with
-// the stored one, and notes the root where it is asked for.
-func (v *Verifier) grow(seq uint64) {
-	level, n, h := 0, v.size, v.leaf
-	bad := v.compare(level, n, h, h.IsZero())
-	for ; v.size>>level&1 == 1; level++ {
-		left := v.edge[level]
-		h, n = events.NodeHash(left.hash, h), n>>1
-		bad = v.compare(level+1, n, h, bad || left.bad)
-	}
-	v.edge[level] = edgeNode{h, bad}
-	v.size++
+// grow adds the last leaf to the tree.
+func (v *Verifier) grow(leaf events.Hash) {
+	v.tree.add(0, leaf, leaf.IsZero())
+	v.passed()
+}
+
+// passed is called at every size, to note the root where it is asked for.
+func (v *Verifier) passed() {
 	if _, asked := v.roots[v.size]; asked {
 		v.roots[v.size] = v.root()
 	}
+	v.progress(v.size)
+}
+
+func (v *Verifier) progress(seq uint64) {
 	if v.opts.Progress != nil && seq%progressEvery == 0 {
 		v.opts.Progress(seq, max(seq, v.total))
 	}
-}
-
-// compare reports whether the stored node differs from h, the one computed from
-// the entries, or cannot be told. Below a difference nothing more is reported:
-// every node above a changed leaf differs.
-func (v *Verifier) compare(level int, n uint64, h events.Hash, below bool) bool {
-	if v.completed != nil {
-		v.completed(level, n, h)
-	}
-	if v.nodes == nil {
-		return below
-	}
-	got, where, stored, err := v.nodes(level, n)
-	if err == nil && !stored {
-		return below
-	}
-	v.counts["tree"]++
-	if err == nil && got == h {
-		return false
-	}
-	if !below {
-		f := Fault{Check: "tree", Seq: n<<level + 1, To: (n + 1) << level, Where: where, Found: "hash " + h.String() + " from the entries"}
-		if f.Expected = fmt.Sprintf("hash %s as stored for node %d of level %d", got, n, level); err != nil {
-			f.Expected, f.Found = fmt.Sprintf("node %d of level %d", n, level), err.Error()
-		}
-		v.fault(f)
-	}
-	return true
-}
-
-// root is the RFC 6962 root of what has been seen.
-func (v *Verifier) root() events.Hash {
-	if v.size == 0 {
-		return emptyRoot
-	}
-	var h events.Hash
-	for level := range v.edge {
-		switch {
-		case v.size>>level&1 == 0:
-		case h.IsZero():
-			h = v.edge[level].hash
-		default:
-			h = events.NodeHash(v.edge[level].hash, h)
-		}
-	}
-	return h
-}
-
-// payloadOf checks the payload an event commits to.
-func (v *Verifier) payloadOf(seq uint64, e *events.Event) {
-	open := mustBeOpen(e)
-	if open && e.Payload.IsZero() {
-		v.fault(Fault{Check: "payloads", Seq: seq, Expected: "a commitment to the open payload of " + string(e.Body.Type()), Found: "none"})
-	}
-	if e.Payload.IsZero() || v.payload == nil {
-		return
-	}
-	p, err := v.payload(seq, open)
-	switch {
-	case err != nil:
-		v.fault(Fault{Check: "payloads", Seq: seq, Where: p.Where, Expected: "the payload", Found: err.Error()})
-	case p.State == PayloadLocked && open:
-		v.fault(Fault{Check: "payloads", Seq: seq, Where: p.Where, Expected: "an open payload", Found: "a sealed one"})
-	case p.State == PayloadLocked, p.State == PayloadAbsent && !open && !v.required:
-		v.sealed++
-	case p.State == PayloadAbsent:
-		v.fault(Fault{Check: "payloads", Seq: seq, Where: p.Where, Expected: "the payload", Found: "none, and no event says that it was erased"})
-	default:
-		v.counts["payloads"]++
-		if got := events.PayloadCommitment(p.Salt, p.Bytes); got != e.Payload {
-			v.fault(Fault{Check: "payloads", Seq: seq, Where: p.Where, Expected: "commitment " + e.Payload.String(), Found: "commitment " + got.String()})
-		}
-		if b, ok := e.Body.(*events.PolicyActivated); ok && sha(p.Bytes) != b.Digest {
-			v.fault(Fault{Check: "payloads", Seq: seq, Where: p.Where, Expected: "a document with digest " + b.Digest.String(), Found: "digest " + sha(p.Bytes).String()})
-		}
-	}
-}
-
-// mustBeOpen reports whether an event's payload is open: part of every export.
-func mustBeOpen(e *events.Event) bool {
-	switch b := e.Body.(type) {
-	case *events.PolicyActivated:
-		return true
-	case *events.MemoryWritten:
-		return b.Class == "mandatory"
-	}
-	return false
 }
 
 // quote makes text of the log fit to print: one line, no control character.

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -38,6 +39,13 @@ type Options struct {
 	Build      string        // recorded in the log
 	Version    string        // semantic, for the micro service
 	Progress   io.Writer     // told what is being measured; nil is nobody
+
+	// Grow, if not 0, measures what a log of so many events costs, and nothing else.
+	Grow uint64
+
+	// Tail, if set, is a process that calls RunTail, to be killed; without it a
+	// restart after a kill is not measured.
+	Tail func(ctx context.Context, dir string, agents, values int) *exec.Cmd
 }
 
 // bench is one run of everything.
@@ -103,6 +111,9 @@ func (b *bench) wants(keys ...string) bool {
 }
 
 func (b *bench) all() error {
+	if b.Grow > 0 {
+		return b.grown()
+	}
 	if b.wants("decision", "sop") {
 		if err := b.inProcess(); err != nil {
 			return err
@@ -306,7 +317,7 @@ func (b *bench) operationIDs(key string, n *node) error {
 	if err != nil {
 		return err
 	}
-	b.report.set(key, true, perSecond(ms, bs, "those without an id")+"; every id is kept in memory",
+	b.report.set(key, true, perSecond(ms, bs, "those without an id")+fmt.Sprintf("; after %s events", count(float64(n.ledger.Durable()))),
 		each(ms, bs, func(m, e result) float64 { return m.rate / e.rate })...)
 	return nil
 }

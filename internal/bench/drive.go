@@ -153,13 +153,17 @@ var mixes = map[string][4]int{
 // Mixes lists what Options.Mix can be.
 func Mixes() []string { return []string{"standard", "read", "write", "authorize", "sop"} }
 
-func (d drive) connect(as *agent, slots int, number uint64) (*sender, error) {
+// operations are the names of a mix's operations.
+var operations = [4]string{"memory.read", "memory.write", "action.authorize", "sop.validate"}
+
+// newSender has requests to send and nothing yet to send them with.
+func newSender(d *drive, as *agent, slots int, number uint64) *sender {
 	s := &sender{
-		drive: &d, as: as, line: as.lineage(), inbox: "_INBOX." + as.id + ".", weights: mixes[d.mix],
+		drive: d, as: as, line: as.lineage(), inbox: "_INBOX." + as.id + ".", weights: mixes[d.mix],
 		slots: make([]slot, slots), free: make(chan *slot, slots), failed: make(chan error, 1),
 		good: procedure("bench.act"), bad: procedure("bench.other"),
 	}
-	for op, name := range []string{"memory.read", "memory.write", "action.authorize", "sop.validate"} {
+	for op, name := range operations {
 		s.subject[op] = "gov.main.propose." + as.id + "." + name
 	}
 	for i := range s.slots {
@@ -170,6 +174,11 @@ func (d drive) connect(as *agent, slots int, number uint64) (*sender, error) {
 		}
 		s.free <- &s.slots[i]
 	}
+	return s
+}
+
+func (d drive) connect(as *agent, slots int, number uint64) (*sender, error) {
+	s := newSender(&d, as, slots, number)
 	var err error
 	s.nc, err = nats.Connect(d.url, nats.Nkey(as.public, as.key.Sign), nats.NoReconnect(),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { s.fail(err) }))

@@ -72,7 +72,8 @@ func (b *bench) newNode(name string, feed bool) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n.agents, err = makeAgents(b.agents); err == nil {
+	n.agents = namedAgents(b.agents)
+	if err = makeKeys(n.agents); err == nil {
 		err = n.load(b.values)
 	}
 	if err == nil {
@@ -113,48 +114,49 @@ func (n *node) stop() error {
 	return errors.Join(err, n.front.Close(ctx))
 }
 
-// makeAgents makes trees of depth 3 to 8, and two chains of depth 16.
-func makeAgents(total int) ([]*agent, error) {
+// namedAgents makes trees of depth 3 to 8, and two chains of depth 16.
+func namedAgents(total int) []*agent {
 	var list []*agent
-	add := func(parent *agent, prefix string) (*agent, error) {
+	add := func(parent *agent, prefix string) *agent {
 		a := &agent{id: fmt.Sprintf("%s%d", prefix, len(list)), parent: parent, depth: 1}
 		if parent != nil {
 			a.depth = parent.depth + 1
 		}
 		list = append(list, a)
-		var err error
-		if a.key, err = nkeys.CreateUser(); err == nil {
-			a.public, err = a.key.PublicKey()
-		}
-		return a, err
+		return a
 	}
 	for range 2 {
 		var a *agent
 		for range 16 {
-			var err error
-			if a, err = add(a, "chain"); err != nil {
-				return nil, err
-			}
+			a = add(a, "chain")
 		}
 	}
 	const width = 4 // agents of each level, the first of which has the next level below it
 	for tree := 0; len(list) < total; tree++ {
-		first, err := add(nil, "agent")
-		for level := 2; err == nil && level <= 3+tree%6; level++ {
+		first := add(nil, "agent")
+		for level := 2; level <= 3+tree%6; level++ {
 			parent := first
-			for i := 0; err == nil && i < width; i++ {
-				var a *agent
-				if a, err = add(parent, "agent"); i == 0 {
+			for i := range width {
+				if a := add(parent, "agent"); i == 0 {
 					first = a
 				}
 			}
 		}
-		if err != nil {
-			return nil, err
-		}
 		first.leaf = true
 	}
-	return list, nil
+	return list
+}
+
+func makeKeys(agents []*agent) (err error) {
+	for _, a := range agents {
+		if a.key, err = nkeys.CreateUser(); err != nil {
+			return err
+		}
+		if a.public, err = a.key.PublicKey(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // load registers the agents and gives each its share of the records, visible to

@@ -139,11 +139,11 @@ func (b *bench) atRest(n *node) error {
 		return err
 	}
 	size, err := b.verify(d)
-	if err == nil {
+	if err == nil && b.wants("replay") {
 		err = b.replay(n.dir, d.Store)
 	}
 	if err == nil {
-		err = b.disk(filepath.Join(n.dir, "db"), size)
+		err = b.disk(size, filepath.Join(n.dir, "db"), filepath.Join(n.dir, "state"))
 	}
 	return errors.Join(err, d.Close())
 }
@@ -161,24 +161,50 @@ func (b *bench) verify(d *datadir.Dir) (eventBytes int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	size := float64(d.Store.Durable())
-	var rates, ratios []float64
-	for run := range b.Runs {
-		b.say("verify: %d of %d", run+1, b.Runs)
-		start := time.Now()
-		report, err := audit.VerifyLog(d.Source(), audit.Options{})
-		if err != nil {
+	for _, kind := range []struct {
+		key  string
+		opts audit.Options
+		exit int
+	}{{"links", audit.Options{LinksOnly: true}, audit.ExitImpossible}, {"verify", audit.Options{}, audit.ExitPass}} {
+		if err := b.verifyAs(kind.key, d, kind.opts, kind.exit, log, eventBytes); err != nil {
 			return 0, err
 		}
-		if report.Exit != audit.ExitPass {
-			return 0, fmt.Errorf("the log does not verify: %+v", report)
-		}
-		rate := size / time.Since(start).Seconds()
-		bare := chainHash(log)
-		rates, ratios = append(rates, bare), append(ratios, rate/bare)
 	}
-	b.report.set("verify", true, fmt.Sprintf("%s events of %.0f bytes; bare hash %s/s", count(size), float64(eventBytes)/size, count(median(rates))), ratios...)
 	return eventBytes, nil
+}
+
+func (b *bench) verifyAs(key string, d *datadir.Dir, opts audit.Options, exit int, log [][]byte, eventBytes int) error {
+	size := float64(d.Store.Durable())
+	var rates, bares, ratios []float64
+	for run := range b.Runs {
+		b.say("%s: %d of %d", b.report.figure(key), run+1, b.Runs)
+		stop, err := startProfile(b.profileOf(key, run))
+		if err != nil {
+			return err
+		}
+		start := time.Now()
+		report, err := audit.VerifyLog(d.Source(), opts)
+		took := time.Since(start)
+		if err := errors.Join(err, stop()); err != nil {
+			return err
+		}
+		if report.Exit != exit || len(report.Faults) > 0 {
+			return fmt.Errorf("the log does not verify: %+v", report)
+		}
+		rate, bare := size/took.Seconds(), chainHash(log)
+		rates, bares, ratios = append(rates, rate), append(bares, bare), append(ratios, rate/bare)
+	}
+	b.report.set(key, true, fmt.Sprintf("%s/s ÷ %s/s; %s events of %.0f bytes", count(median(rates)), count(median(bares)), count(size), float64(eventBytes)/size), ratios...)
+	return nil
+}
+
+// profileOf is where the profile of a figure's run goes, if it is the one asked
+// for.
+func (b *bench) profileOf(key string, run int) string {
+	if b.Only == "" || run > 0 || !b.wants(key) {
+		return ""
+	}
+	return b.CPUProfile
 }
 
 const sampleMax = 256 << 20 // bytes of events hashed for comparison
@@ -201,9 +227,16 @@ func (b *bench) replay(dir string, st *store.Store) error {
 	if err != nil {
 		return err
 	}
+	stop, err := startProfile(b.profileOf("replay", 0))
+	if err != nil {
+		return err
+	}
 	start := time.Now()
 	r := replay.Run(src)
 	took := time.Since(start)
+	if err := stop(); err != nil {
+		return err
+	}
 	if r.Err != nil || r.Found > 0 || r.Unjudged() > 0 {
 		return fmt.Errorf("the log does not judge again as it is: %+v", r)
 	}
@@ -213,22 +246,24 @@ func (b *bench) replay(dir string, st *store.Store) error {
 }
 
 // disk compares what lies on disk with the events' own bytes.
-func (b *bench) disk(dir string, eventBytes int) error {
+func (b *bench) disk(eventBytes int, dirs ...string) error {
 	stored := int64(0)
-	err := filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.Type().IsRegular() {
+	for _, dir := range dirs {
+		err := filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+			if err != nil || !entry.Type().IsRegular() {
+				return err
+			}
+			info, err := entry.Info()
+			if err == nil {
+				stored += info.Size()
+			}
+			return err
+		})
+		if err != nil {
 			return err
 		}
-		info, err := entry.Info()
-		if err == nil {
-			stored += info.Size()
-		}
-		return err
-	})
-	if err != nil {
-		return err
 	}
-	b.report.set("disk", true, fmt.Sprintf("%.0f MB ÷ %.0f MB; with payloads, tree and indexes, after a clean close; no compaction is forced", float64(stored)/1e6, float64(eventBytes)/1e6),
+	b.report.set("disk", true, fmt.Sprintf("%.0f MB ÷ %.0f MB; with payloads, tree and state, after a clean close; no compaction is forced", float64(stored)/1e6, float64(eventBytes)/1e6),
 		float64(stored)/float64(eventBytes))
 	return nil
 }

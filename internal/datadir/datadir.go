@@ -17,18 +17,20 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/ledgerd/ledgerd/internal/audit"
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/store"
 )
 
-// Dir is an open data directory. Not safe for concurrent use.
+// Dir is an open data directory. Safe for concurrent use.
 type Dir struct {
 	Store *store.Store
 
 	anchor []byte
-	seal   cipher.AEAD            // nil without DIR/keys/seal.key
+	seal   cipher.AEAD // nil without DIR/keys/seal.key
+	mu     sync.Mutex
 	keys   map[string]cipher.AEAD // data keys by owner
 }
 
@@ -73,8 +75,38 @@ func (d *Dir) Close() error { return d.Store.Close() }
 
 // Source is the log with everything beside it.
 func (d *Dir) Source() *audit.Source {
-	return &audit.Source{Size: d.Store.Durable(), Checkpoint: d.anchor, Events: d.Store.Events, Payload: d.Payload, Hashes: d.Store.ReadHashes}
+	return &audit.Source{Size: d.Store.Durable(), Checkpoint: d.anchor, Events: d.Store.Events, Payload: d.Payload, Payloads: d.payloads, Hashes: d.Store.ReadHashes, Strangers: d.strangers}
 }
+
+// payloads is Payload over a range.
+func (d *Dir) payloads(from, to uint64) (audit.PayloadWalk, error) {
+	walk, err := d.Store.Payloads(from, to)
+	if err != nil {
+		return audit.PayloadWalk{}, err
+	}
+	return audit.PayloadWalk{
+		At: func(seq uint64) (audit.Payload, error) {
+			stored, ok, err := walk.At(seq)
+			if err != nil || !ok {
+				return audit.Payload{}, err
+			}
+			return d.open(seq, stored)
+		},
+		End: walk.End,
+	}, nil
+}
+
+// strangers lists keys in the store that belong to no log.
+func (d *Dir) strangers() (list []string, err error) {
+	err = d.Store.Strangers(func(key []byte) {
+		if len(list) < strangersMax {
+			list = append(list, fmt.Sprintf("key %x", key))
+		}
+	})
+	return list, err
+}
+
+const strangersMax = 100
 
 // sealKey reads 64 hex digits; no file, or one that may not be read, is no key.
 func sealKey(path string) (cipher.AEAD, error) {
@@ -115,6 +147,11 @@ func (d *Dir) Payload(seq uint64) (audit.Payload, error) {
 	if err != nil || !ok {
 		return audit.Payload{}, err
 	}
+	return d.open(seq, stored)
+}
+
+// open opens a payload as it is stored.
+func (d *Dir) open(seq uint64, stored []byte) (_ audit.Payload, err error) {
 	if len(stored) == 0 {
 		return audit.Payload{}, errPayload
 	}
@@ -152,6 +189,8 @@ func (d *Dir) unseal(seq uint64, b []byte) ([]byte, error) {
 }
 
 func (d *Dir) dataKey(owner string) (cipher.AEAD, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if key := d.keys[owner]; key != nil {
 		return key, nil
 	}

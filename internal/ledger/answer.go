@@ -43,6 +43,7 @@ func (l *Ledger) answerBatch(b *batch) {
 		l.counters.sync.add(uint64(now-b.at) / 1000)
 	}
 	if durable {
+		l.counters.decided(b.sealed)
 		l.dispatch(b)
 	}
 	for _, j := range b.jobs {
@@ -54,7 +55,7 @@ func (l *Ledger) answerBatch(b *batch) {
 			continue
 		}
 		if j.proposal != nil {
-			l.counters.decided(j, now)
+			l.counters.answered(j, now)
 		}
 		l.answer(j)
 	}

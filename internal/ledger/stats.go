@@ -102,8 +102,8 @@ type counters struct {
 	checkpoints atomic.Uint64
 	anchored    atomic.Int64 // when the anchor was last seen to be where the log is
 
-	agents, principals, records, operations atomic.Int64
-	policy                                  atomic.Bool
+	agents, principals, records, operations, openRuns atomic.Int64
+	policy                                            atomic.Bool
 
 	writing   atomic.Int64 // since when the writer has been at one batch; 0 = waiting for work
 	answering atomic.Int64 // likewise the answers
@@ -121,19 +121,27 @@ func (c *counters) init() {
 // now is a monotonic time, never 0.
 func (c *counters) now() int64 { return int64(time.Since(c.start)) + 1 }
 
-// decided counts the outcome of a job that is about to be answered, at.
-func (c *counters) decided(j *job, at int64) {
+// answered counts a proposal that is about to be answered, at.
+func (c *counters) answered(j *job, at int64) {
 	c.latency.add(uint64(max(0, at-j.at) / 1000))
-	switch o := j.outcome; {
-	case o == nil:
-	case o.Retry != 0:
+	if j.outcome != nil && j.outcome.Retry != 0 {
 		c.retries.Add(1)
-	default:
-		row, ok := operationIndex[o.Decision.Operation]
+	}
+}
+
+// decided counts the decisions among durable events, those on the steps of a
+// procedure that is only validated left out.
+func (c *counters) decided(sealed []sealedEvent) {
+	for i := range sealed {
+		d, ok := sealed[i].event.Body.(*events.Decision)
+		if !ok || IsStep(d) {
+			continue
+		}
+		row, ok := operationIndex[d.Operation]
 		if !ok {
 			row = operationIndex[events.Unsupported]
 		}
-		if i, ok := reasonIndex[o.Decision.Reason]; ok {
+		if i, ok := reasonIndex[d.Reason]; ok {
 			c.decisions[row*len(reasonIndex)+i].Add(1)
 		}
 	}
@@ -146,13 +154,14 @@ func (c *counters) measure(s *projection.State) {
 	c.principals.Store(int64(z.Principals))
 	c.records.Store(int64(z.Records))
 	c.operations.Store(int64(z.Operations))
+	c.openRuns.Store(int64(z.OpenRuns))
 	c.policy.Store(s.Policy != nil)
 }
 
 func (c *counters) sizes() projection.Sizes {
 	return projection.Sizes{
 		Agents: int(c.agents.Load()), Principals: int(c.principals.Load()),
-		Records: int(c.records.Load()), Operations: int(c.operations.Load()),
+		Records: int(c.records.Load()), Operations: int(c.operations.Load()), OpenRuns: int(c.openRuns.Load()),
 	}
 }
 
@@ -160,7 +169,7 @@ func (c *counters) sizes() projection.Sizes {
 var (
 	countedOperations = func() []string {
 		list := append(wire.Operations(wire.Propose), wire.Operations(wire.Control)...)
-		list = append(list, events.Unsupported)
+		list = append(list, StepOperation, events.Unsupported)
 		slices.Sort(list)
 		return slices.Compact(list)
 	}()

@@ -529,4 +529,44 @@ var faults = []fault{
 		name: "replay misses no missing effect", pkg: "internal/replay", test: "TestR82_AForgeryWithTheLogsOwnKeysIsFound",
 		patches: []patch{{"internal/replay/replay.go", `for _, effect := range r.due {`, `for _, effect := range r.due[:0] {`}},
 	},
+
+	// What operators see.
+	{
+		name: "what a client sent is logged", pkg: "cmd/ledgerd", test: "TestR3_NoCanaryInLogsMetricsHealthAndAnswers",
+		patches: []patch{{"internal/natsapi/denials.go", `if cid, what, ok := clientLine(format, v); ok {`, `if cid, what, ok := clientLine(format, v); ok && cid == 0 {`}},
+	},
+	{
+		name: "log text is not escaped", pkg: "cmd/ledgerd", test: "TestLogLinesAreWholeAndHarmless",
+		patches: []patch{{"cmd/ledgerd/side.go", `a.Value = slog.StringValue(logText(v))`, `a.Value = slog.StringValue(v)`}},
+	},
+	{
+		name: "ready without a policy", pkg: "internal/web", test: "TestProbes",
+		patches: []patch{{"internal/ledger/stats.go", `if !l.counters.policy.Load() {`, `if false {`}},
+	},
+	{
+		name: "ready while a sync hangs", pkg: "internal/ledger", test: "TestAStuckSyncIsNotReady",
+		patches: []patch{{"internal/ledger/stats.go", `since != 0 && time.Duration(now-since) > stuckAfter`, `since < 0 && time.Duration(now-since) > stuckAfter`}},
+	},
+	{
+		name: "ready while the anchor stands still", pkg: "internal/ledger", test: "TestAStuckAnchorIsNotReady",
+		patches: []patch{{"internal/ledger/stats.go", `if behind > anchorAfter &&`, `if behind < 0 &&`}},
+	},
+	{
+		name: "one damaged payload ends the ledger", pkg: "internal/ledger", test: "TestAnExchangedPayloadIsNotServed",
+		patches: []patch{{"internal/ledger/answer.go", `		if errors.Is(err, ErrPayload) {
+			l.spoiled(err)`, `		if errors.Is(err, nil) {
+			l.spoiled(err)`}},
+	},
+	{
+		name: "an exchanged payload is taken for the record", pkg: "internal/ledger", test: "TestAnExchangedPayloadIsNotServed",
+		patches: []patch{{"internal/ledger/ledger.go", `if events.PayloadCommitment(salt, b) != e.Payload {`, `if events.PayloadCommitment(salt, b) == e.Payload && seq == 0 {`}},
+	},
+	{
+		name: "a data key that does not open ends the ledger", pkg: "internal/ledger", test: "TestADataKeyThatDoesNotOpenFailsItsOwnerAlone",
+		patches: []patch{{"internal/ledger/ledger.go", `if err := w.canSeal(p, j.outcome); err != nil {`, `if err := w.canSeal(p, j.outcome); err != nil && p == nil {`}},
+	},
+	{
+		name: "probes in the clear for everybody", pkg: "internal/web", test: "TestListenRefusesWhatOthersCouldRead",
+		patches: []patch{{"internal/web/web.go", `!secure && !plain && host`, `!secure && plain && host`}},
+	},
 }

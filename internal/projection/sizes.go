@@ -3,9 +3,10 @@ package projection
 // Sizes says how much a state holds.
 type Sizes struct {
 	Agents, Principals, Records, Operations int // revoked and deleted ones included
+	OpenRuns                                int
 }
 
 // Sizes counts what the state holds. It takes no time that grows with it.
 func (s *State) Sizes() Sizes {
-	return Sizes{len(s.agents), len(s.principals), len(s.records), s.operations.count}
+	return Sizes{len(s.agents), len(s.principals), len(s.records), s.operations.count, s.OpenCount()}
 }

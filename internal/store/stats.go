@@ -1,5 +1,7 @@
 package store
 
+import "github.com/cockroachdb/pebble/v2"
+
 // Stats is what the storage engine says of itself.
 type Stats struct {
 	Format           uint64 // Pebble's format of the files
@@ -42,3 +44,6 @@ func (s *Store) StateSeq() (seq uint64, ok bool, err error) {
 	}
 	return parts[len(parts)-1].Seq, true, nil
 }
+
+// NewestFormat is the format of the files that this program's writer leaves.
+const NewestFormat = uint64(pebble.FormatNewest)

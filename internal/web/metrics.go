@@ -164,6 +164,7 @@ func (e emitter) ledger(s ledger.Stats) {
 	e.gauge(stateDesc, float64(s.State.Principals), "principals")
 	e.gauge(stateDesc, float64(s.State.Records), "records")
 	e.gauge(stateDesc, float64(s.State.Operations), "operation_ids")
+	e.gauge(stateDesc, float64(s.State.OpenRuns), "open_runs")
 	e.counter(damagedDesc, s.Damaged)
 	e.flag(clockDesc, s.ClockSuspect)
 	e.gauge(gateDesc, float64(s.Gate))

@@ -1,0 +1,189 @@
+package audit
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+)
+
+// A log is verified in chunks of whole subtrees. As many goroutines as there are
+// cores each read a chunk, hash and parse it, open its payloads, and build and
+// compare its subtree; one takes the chunks in order and checks what ties an
+// entry to the one before it, and the tree above.
+const (
+	chunkLevel = 12
+	chunkSize  = 1 << chunkLevel // entries
+)
+
+// chunk is a stretch of entries, examined.
+type chunk struct {
+	entries []entry
+	at      []int // of the faults of its tree, the entry after which each was found
+	tree    tree
+	asked   []tree // as it was at the sizes whose root is asked for
+	ended   bool   // the log ends before its size says
+	failure error  // why an entry was unreadable, the last time
+	examiner
+}
+
+// read feeds a source's events. An event that cannot be read is a fault, and
+// reading goes on behind it.
+func (v *Verifier) read(s *Source) {
+	workers := runtime.GOMAXPROCS(0)
+	chunks := make([]chan *chunk, (s.Size+chunkSize-1)/chunkSize)
+	for i := range chunks {
+		chunks[i] = make(chan *chunk, 1)
+	}
+	next := make(chan int, len(chunks))
+	ahead := make(chan struct{}, 2*workers) // chunks examined and not yet taken
+	done := make(chan struct{})
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer close(done)
+	for i := range chunks {
+		next <- i
+	}
+	close(next)
+	for range workers {
+		running.Go(func() {
+			for {
+				select {
+				case ahead <- struct{}{}:
+				case <-done:
+					return
+				}
+				i, more := <-next
+				if !more {
+					return
+				}
+				chunks[i] <- v.examineChunk(s, uint64(i)*chunkSize)
+			}
+		})
+	}
+	failures := 0
+	for i := range chunks {
+		c := <-chunks[i]
+		<-ahead
+		if !v.takeChunk(c, &failures) {
+			return
+		}
+	}
+}
+
+// takeChunk holds a chunk's entries against each other and the ones before. It
+// reports false where the rest is given up.
+func (v *Verifier) takeChunk(c *chunk, failures *int) bool {
+	base, faults, asked := v.size, c.tree.found, c.asked
+	for i := range c.entries {
+		e := &c.entries[i]
+		if e.unreadable == "" {
+			*failures = 0
+		} else if *failures++; *failures > unreadableMax {
+			e.unreadable = fmt.Sprintf("%d unreadable ones in a row; the rest was given up: %v", unreadableMax, c.failure)
+		}
+		v.take(e)
+		for ; len(faults) > 0 && c.at[0] == i; c.at = c.at[1:] {
+			v.fault(faults[0])
+			faults = faults[1:]
+		}
+		v.size++ // the tree itself follows below
+		if len(asked) > 0 && asked[0].size == v.size {
+			whole := v.tree
+			whole.nodes, whole.size = nil, base
+			whole.join(&asked[0])
+			v.roots[v.size] = whole.root()
+			asked = asked[1:]
+		}
+		v.progress(v.size)
+		if *failures > unreadableMax {
+			v.giveUp(c, base, i+1)
+			return false
+		}
+	}
+	v.size = base
+	v.looked.payloads += c.opened
+	v.looked.sealed += c.sealed
+	v.tree.join(&c.tree)
+	v.told(v.tree.take())
+	if c.ended {
+		v.Unreadable("none: the log ends before its size")
+	}
+	return !c.ended
+}
+
+// giveUp has the tree end after the first n entries of a chunk.
+func (v *Verifier) giveUp(c *chunk, base uint64, n int) {
+	nodes := v.nodes
+	v.size, v.nodes = base, nil
+	for i := range c.entries[:n] {
+		v.tree.add(0, c.entries[i].leaf, true)
+	}
+	v.nodes = nodes
+}
+
+// examineChunk reads and examines the entries after the first base ones.
+func (v *Verifier) examineChunk(s *Source, base uint64) *chunk {
+	to := min(base+chunkSize, s.Size)
+	c := &chunk{
+		entries: make([]entry, 0, to-base), tree: tree{base: base, size: base}, examiner: examiner{links: v.links, required: v.required},
+	}
+	if s.Hashes != nil {
+		c.tree.nodes = storedNodes(s.Hashes)
+	}
+	finish := c.openPayloads(s, base+1, to)
+	for c.tree.size < to {
+		at := c.tree.size
+		err := s.Events(at+1, to, func(_ uint64, event []byte) error {
+			c.add(v, c.examine(c.tree.size+1, event))
+			return nil
+		})
+		if err == nil {
+			c.ended = c.tree.size < to
+			break
+		}
+		c.failure = err
+		c.add(v, entry{unreadable: "unreadable", leaf: c.tree.stored(c.tree.size)})
+	}
+	finish()
+	return c
+}
+
+// add puts an examined entry in its place.
+func (c *chunk) add(v *Verifier, e entry) {
+	c.entries = append(c.entries, e)
+	c.tree.add(0, e.leaf, e.leaf.IsZero())
+	for len(c.at) < len(c.tree.found) {
+		c.at = append(c.at, len(c.entries)-1)
+	}
+	if _, asked := v.roots[c.tree.size]; asked {
+		c.asked = append(c.asked, c.tree)
+	}
+}
+
+// openPayloads has a chunk's payloads read in step with its events, or one by
+// one where the source cannot do that. What is returned ends it.
+func (c *chunk) openPayloads(s *Source, from, to uint64) (finish func()) {
+	switch {
+	case c.links:
+		return func() {}
+	case s.Payloads == nil:
+		c.payload = func(seq uint64, _ bool) (Payload, error) { return s.Payload(seq) }
+		return func() {}
+	}
+	walk, err := s.Payloads(from, to)
+	if err != nil {
+		c.payload = func(uint64, bool) (Payload, error) { return Payload{}, err }
+		return func() {}
+	}
+	c.payload = func(seq uint64, _ bool) (Payload, error) { return walk.At(seq) }
+	return func() {
+		unasked, err := walk.End()
+		if n := len(c.entries); n > 0 {
+			last := &c.entries[n-1]
+			last.faults = append(last.faults, strange(unasked)...)
+			if err != nil {
+				last.faults = append(last.faults, Fault{Check: "payloads", Seq: from, To: to, Expected: "payloads that can be read", Found: err.Error()})
+			}
+		}
+	}
+}
