@@ -306,6 +306,10 @@ var faults = []fault{
 		patches: []patch{{"internal/projection/operations.go", `	if !o.insert(e) {`, `	if o.insert(e) {`}},
 	},
 	{
+		name: "op id of a resolution not remembered", pkg: "internal/projection", test: "TestR51_AResolutionIsRemembered",
+		patches: []patch{{"internal/projection/operations.go", `if d.OperationID == "" || d.Operation == "memory.read" {`, `if d.OperationID == "" || d.StepID != "" || d.Operation == "memory.read" {`}},
+	},
+	{
 		name: "op id used again with other content", pkg: "internal/ledger", test: "TestR51_OperationIDs",
 		patches: []patch{{"internal/ledger/decide.go", `if op.Name != req.Operation || j.p.Prior == nil || !bytes.Equal(j.p.Prior, req.Canonical) {`, `if op.Name == "" || bytes.Equal(j.p.Prior, nil) {`}},
 	},
