@@ -480,6 +480,9 @@ func (v Value) AppendCanonical(dst []byte) []byte {
 // quote, the backslash and control characters, each in its shortest form.
 func AppendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
+	if plain(s) {
+		return append(append(dst, s...), '"')
+	}
 	start := 0
 	for i := 0; i < len(s); i++ {
 		c := s[i]

@@ -292,12 +292,12 @@ var faults = []fault{
 	{
 		name: "sealed payload stored in plain", pkg: "internal/ledger", test: "TestR3_ASealedValueIsNowhereInPlain",
 		patches: []patch{{"internal/ledger/sealing.go", `	if p.open {
-		w.batch.Payloads`, `	if p.bytes != nil {
-		w.batch.Payloads`}},
+		w.room.records`, `	if p.bytes != nil {
+		w.room.records`}},
 	},
 	{
 		name: "same salt for every payload", pkg: "internal/ledger", test: "TestR73_EqualValuesHaveDifferentCommitments",
-		patches: []patch{{"internal/ledger/seal.go", `_, err = io.ReadFull(s.random, salt[:])`, `_, err = io.ReadFull(s.random, salt[:0])`}},
+		patches: []patch{{"internal/ledger/seal.go", `err = s.fill(salt[:])`, `err = s.fill(salt[:0])`}},
 	},
 
 	// Operation ids.
