@@ -220,7 +220,7 @@ func (c *coder) hash(name string, v *Hash) {
 		return
 	}
 	if !c.reading {
-		c.buf = append(v.appendTo(append(c.buf, '"')), '"')
+		c.buf = append(v.Append(append(c.buf, '"')), '"')
 		return
 	}
 	h, ok := hashOf(c.fixed(2 * len(v)))

@@ -18,7 +18,8 @@ var hexPairs = func() (pairs [256][2]byte) {
 	return pairs
 }()
 
-func (h *Hash) appendTo(dst []byte) []byte {
+// Append appends the text form of h to dst.
+func (h *Hash) Append(dst []byte) []byte {
 	var text [2 * len(h)]byte
 	for i, b := range h {
 		pair := &hexPairs[b]
@@ -30,7 +31,7 @@ func (h *Hash) appendTo(dst []byte) []byte {
 // String returns the 64 lower-case hex digits of h.
 func (h Hash) String() string {
 	var text [2 * len(h)]byte
-	return string(h.appendTo(text[:0]))
+	return string(h.Append(text[:0]))
 }
 
 // IsZero reports whether h is the all-zero value, which no SHA-256 of ours is
