@@ -2,7 +2,6 @@ package events
 
 import (
 	"bytes"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -68,11 +67,13 @@ func (c *coder) object(fields func(*coder)) {
 
 func (c *coder) key(name string) {
 	if !c.reading && c.err == nil {
-		if !c.first {
-			c.buf = append(c.buf, ',')
+		if c.first {
+			c.buf = append(c.buf, '"')
+		} else {
+			c.buf = append(c.buf, ',', '"')
 		}
 		c.first = false
-		c.buf = append(append(append(c.buf, '"'), name...), '"', ':')
+		c.buf = append(append(c.buf, name...), '"', ':')
 		return
 	}
 	if !c.first {
@@ -140,12 +141,30 @@ func (c *coder) text(v *string) {
 // plain reports whether s is written as it stands: printable ASCII without
 // quote and backslash, as nearly every string of ours is.
 func plain(s string) bool {
+	for len(s) >= 8 {
+		if !plainWord(uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+			uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56) {
+			return false
+		}
+		s = s[8:]
+	}
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; c < 0x20 || c > 0x7e || c == '"' || c == '\\' {
 			return false
 		}
 	}
 	return true
+}
+
+// plainWord is plain for eight bytes at once. Each of the differences borrows
+// into the high bit of a byte below the bound; a byte that has it set is beyond
+// ASCII, and one that is 0x7f gets it from the addition.
+func plainWord(w uint64) bool {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	control := w - 0x20*ones
+	quote := w ^ '"'*ones
+	backslash := w ^ '\\'*ones
+	return (w|control|(quote-ones)|(backslash-ones)|(w+ones))&highs == 0
 }
 
 // fixed reads a string of exactly n bytes that holds no escape, without a copy.
@@ -201,7 +220,7 @@ func (c *coder) hash(name string, v *Hash) {
 		return
 	}
 	if !c.reading {
-		c.buf = append(hex.AppendEncode(append(c.buf, '"'), v[:]), '"')
+		c.buf = append(v.Append(append(c.buf, '"')), '"')
 		return
 	}
 	h, ok := hashOf(c.fixed(2 * len(v)))

@@ -3,15 +3,36 @@ package events
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 )
 
 // Hash is a SHA-256 digest. Its text form is 64 lower-case hex digits.
 type Hash [sha256.Size]byte
 
+// hexPairs are the two digits of every byte.
+var hexPairs = func() (pairs [256][2]byte) {
+	const digits = "0123456789abcdef"
+	for i := range pairs {
+		pairs[i] = [2]byte{digits[i>>4], digits[i&15]}
+	}
+	return pairs
+}()
+
+// Append appends the text form of h to dst.
+func (h *Hash) Append(dst []byte) []byte {
+	var text [2 * len(h)]byte
+	for i, b := range h {
+		pair := &hexPairs[b]
+		text[2*i], text[2*i+1] = pair[0], pair[1]
+	}
+	return append(dst, text[:]...)
+}
+
 // String returns the 64 lower-case hex digits of h.
-func (h Hash) String() string { return hex.EncodeToString(h[:]) }
+func (h Hash) String() string {
+	var text [2 * len(h)]byte
+	return string(h.Append(text[:0]))
+}
 
 // IsZero reports whether h is the all-zero value, which no SHA-256 of ours is
 // and which stands for "none".
@@ -61,12 +82,8 @@ func hexDigit(c byte) byte {
 // LeafHash is the RFC 6962 leaf hash of an event's stored bytes, and so also
 // the prev of the event after it: H(0x00 ‖ event).
 func LeafHash(event []byte) Hash {
-	d := sha256.New()
-	d.Write([]byte{0x00})
-	d.Write(event)
-	var h Hash
-	d.Sum(h[:0])
-	return h
+	var room [1024]byte // as large as nearly every event; hashing in pieces costs more than a copy
+	return sha256.Sum256(append(append(room[:0], 0x00), event...))
 }
 
 // NodeHash is the RFC 6962 interior hash: H(0x01 ‖ left ‖ right).
@@ -103,14 +120,8 @@ func ArgumentsDigest(salt [SaltLen]byte, arguments []byte) Hash {
 }
 
 func commitment(tag string, salt [SaltLen]byte, b []byte) Hash {
-	d := sha256.New()
-	d.Write([]byte(tag))
-	d.Write(salt[:])
-	var n [8]byte
-	binary.BigEndian.PutUint64(n[:], uint64(len(b)))
-	d.Write(n[:])
-	d.Write(b)
-	var h Hash
-	d.Sum(h[:0])
-	return h
+	var room [1024]byte
+	text := append(append(room[:0], tag...), salt[:]...)
+	text = binary.BigEndian.AppendUint64(text, uint64(len(b)))
+	return sha256.Sum256(append(text, b...))
 }

@@ -87,6 +87,24 @@ type parser struct {
 	s   string
 	pos int
 	err error
+
+	open []Member // of the objects that have not ended yet
+	slab []Member // room for those that have
+}
+
+const slabMax = 64 // members at a time, whatever the text promises
+
+// keep takes the members of an object that ends from open, which held from of
+// them before it began.
+func (p *parser) keep(from int) []Member {
+	ended := p.open[from:]
+	if cap(p.slab)-len(p.slab) < len(ended) {
+		p.slab = make([]Member, 0, max(len(ended), min(slabMax, strings.Count(p.s[p.pos:], ":")+len(ended))))
+	}
+	start := len(p.slab)
+	p.slab = append(p.slab, ended...)
+	p.open = p.open[:from]
+	return p.slab[start:len(p.slab):len(p.slab)]
 }
 
 func (p *parser) fail(rule string) {
@@ -152,6 +170,7 @@ func (p *parser) object(depth int) Value {
 		p.pos++
 		return v
 	}
+	from := len(p.open)
 	for p.err == nil {
 		if p.next() != '"' {
 			p.fail("no member name")
@@ -163,12 +182,14 @@ func (p *parser) object(depth int) Value {
 			return v
 		}
 		p.pos++
-		v.Members = append(v.Members, Member{name, p.value(depth)})
+		member := p.value(depth) // which may move open
+		p.open = append(p.open, Member{name, member})
 		switch p.next() {
 		case ',':
 			p.pos++
 		case '}':
 			p.pos++
+			v.Members = p.keep(from)
 			p.sortMembers(v.Members)
 			return v
 		default:
@@ -405,6 +426,9 @@ func numberRule(text string, integer bool) string {
 		if text == "-0" {
 			return "negative zero"
 		}
+		if len(text) <= 15 {
+			return ""
+		}
 		if n, err := strconv.ParseInt(text, 10, 64); err != nil || n > IntegerMax || n < -IntegerMax {
 			return "integer beyond 2^53-1"
 		}
@@ -480,6 +504,9 @@ func (v Value) AppendCanonical(dst []byte) []byte {
 // quote, the backslash and control characters, each in its shortest form.
 func AppendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
+	if plain(s) {
+		return append(append(dst, s...), '"')
+	}
 	start := 0
 	for i := 0; i < len(s); i++ {
 		c := s[i]

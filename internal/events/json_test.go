@@ -351,3 +351,34 @@ func generic(v Value) any {
 	}
 	return nil
 }
+
+// FuzzPlain compares the look at eight bytes at once with one at each.
+func FuzzPlain(f *testing.F) {
+	for _, s := range []string{"", "plain text", "1234567\"", "\\1234567", "1234\x1f567", "\x7f2345678", "1234567\x80", "~~~~~~~~ ", "        !", "#[]^_`", "\xff\xff\xff\xff\xff\xff\xff\xff"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		want := true
+		for _, c := range []byte(s) {
+			want = want && c >= 0x20 && c <= 0x7e && c != '"' && c != '\\'
+		}
+		if plain(s) != want {
+			t.Errorf("%q: %v", s, !want)
+		}
+	})
+}
+
+// Every byte at every place of a word, beside bytes on the bounds.
+func TestPlainFindsAnyByteAnywhere(t *testing.T) {
+	for _, rest := range []string{" ", "~", "!", "#", "[", "]"} {
+		for at := range 8 {
+			for c := range 256 {
+				b := []byte(strings.Repeat(rest, 8))
+				b[at] = byte(c)
+				if want := c >= 0x20 && c <= 0x7e && c != '"' && c != '\\'; plain(string(b)) != want {
+					t.Fatalf("%q: %v", b, !want)
+				}
+			}
+		}
+	}
+}

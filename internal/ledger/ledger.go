@@ -96,6 +96,7 @@ type Ledger struct {
 	recent     map[uint64]prior      // requests with an operation id, by decision, until durable
 	procedures map[string]*procedure // of open runs
 	handed     uint64                // seq up to which changes of the state were handed over
+	room       room                  // for the next batch
 
 	waiters waiters // owned by the goroutine of answerAll
 
@@ -324,8 +325,12 @@ func (l *Ledger) judge(b *batch) error {
 		return err
 	}
 	w, err := l.judgeAll(b)
-	if err != nil || len(w.sealed) == 0 {
+	if err != nil {
 		return err
+	}
+	defer w.release()
+	if len(w.sealed) == 0 {
+		return nil
 	}
 	b.at = l.counters.now()
 	commit, err := l.store.Append(w.batch)
@@ -366,7 +371,7 @@ func (l *Ledger) judgeOne(w *sealing, j *job) error {
 		j.render = j.query(l.state)
 		return nil
 	case j.note != nil:
-		return w.add(&events.Event{Time: l.now(), Agent: events.System, Body: j.note}, nil)
+		return w.add(events.Event{Time: l.now(), Agent: events.System, Body: j.note}, nil)
 	case j.report != nil:
 		return l.judgeReport(w, j)
 	case j.tick:

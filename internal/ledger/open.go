@@ -241,7 +241,7 @@ func (l *Ledger) openPayload(seq uint64) ([]byte, error) {
 func (l *Ledger) opening() (*sealing, error) {
 	w := newSealing(l, 1)
 	opened := &events.LedgerOpened{Rules: Rules, Build: l.options.Build}
-	if err := w.add(&events.Event{Time: l.now(), Agent: events.System, Body: opened}, nil); err != nil {
+	if err := w.add(events.Event{Time: l.now(), Agent: events.System, Body: opened}, nil); err != nil {
 		return nil, err
 	}
 	return w, l.doubtAll(w)

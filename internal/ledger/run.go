@@ -194,7 +194,7 @@ func (w *sealing) step(run *projection.Run, o *Outcome, now events.Time) error {
 			return err
 		}
 	}
-	if err := w.add(&events.Event{Time: now, Agent: run.Agent, Body: o.Decision}, nil); err != nil {
+	if err := w.add(events.Event{Time: now, Agent: run.Agent, Body: o.Decision}, nil); err != nil {
 		return err
 	}
 	cause := w.l.state.Seq

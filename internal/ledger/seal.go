@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/ledgerd/ledgerd/internal/events"
@@ -77,6 +78,8 @@ type sealer struct {
 	keys   map[string]cipher.AEAD
 	fetch  func(owner string) ([]byte, bool, error) // a wrapped data key from the store
 	random io.Reader
+
+	scratch [events.OriginBytesMax + 9]byte // of the writer: what is read from random, or says a place
 }
 
 func newSealer(origin string, sealKey []byte, fetch func(string) ([]byte, bool, error)) (*sealer, error) {
@@ -84,7 +87,7 @@ func newSealer(origin string, sealKey []byte, fetch func(string) ([]byte, bool, 
 	if err != nil {
 		return nil, fmt.Errorf("seal key: %w", err)
 	}
-	return &sealer{origin: origin, wrap: wrap, keys: map[string]cipher.AEAD{}, fetch: fetch, random: bufio.NewReaderSize(rand.Reader, 4096)}, nil
+	return &sealer{origin: origin, wrap: wrap, keys: map[string]cipher.AEAD{}, fetch: fetch, random: bufio.NewReaderSize(rand.Reader, 16<<10)}, nil
 }
 
 func newAEAD(key []byte) (cipher.AEAD, error) {
@@ -100,25 +103,48 @@ func newAEAD(key []byte) (cipher.AEAD, error) {
 
 // salt returns fresh random bytes for one commitment.
 func (s *sealer) salt() (salt [events.SaltLen]byte, err error) {
-	_, err = io.ReadFull(s.random, salt[:])
+	err = s.fill(salt[:])
 	return salt, err
 }
 
-func openRecord(salt [events.SaltLen]byte, b []byte) []byte {
-	return append(append([]byte{payloadOpen}, salt[:]...), b...)
+// fill reads random bytes, at most as many as scratch has, by way of it: dst need
+// not be on the heap then.
+func (s *sealer) fill(dst []byte) error {
+	b := s.scratch[:len(dst)]
+	_, err := io.ReadFull(s.random, b)
+	copy(dst, b)
+	return err
 }
 
-// seal returns the payload record, and the wrapped data key if it is new and
-// must be stored with it.
-func (s *sealer) seal(owner string, seq uint64, salt [events.SaltLen]byte, b []byte) (record, wrapped []byte, err error) {
+func appendOpen(dst []byte, salt [events.SaltLen]byte, b []byte) []byte {
+	return append(append(append(dst, payloadOpen), salt[:]...), b...)
+}
+
+// seal appends the payload record to dst. wrapped is the data key if it is new
+// and must be stored with it.
+func (s *sealer) seal(dst []byte, owner string, seq uint64, salt [events.SaltLen]byte, b []byte) (record, wrapped []byte, err error) {
 	key, wrapped, err := s.dataKey(owner)
 	if err != nil {
-		return nil, nil, err
+		return dst, nil, err
 	}
-	plain := append(append(make([]byte, 0, len(salt)+len(b)), salt[:]...), b...)
-	record = append([]byte{payloadSealed, byte(len(owner))}, owner...)
-	record, err = s.encrypt(key, record, plain, s.place(seq))
-	return record, wrapped, err
+	dst = append(append(dst, payloadSealed, byte(len(owner))), owner...)
+	dst, nonce, err := s.nonce(key, dst)
+	if err != nil {
+		return dst, nil, err
+	}
+	dst = slices.Grow(dst, len(salt)+len(b)+key.Overhead())
+	plain := append(append(dst[len(dst):], salt[:]...), b...)
+	place := binary.BigEndian.AppendUint64(append(append(s.scratch[:0], s.origin...), '\n'), seq)
+	sealed := key.Seal(plain[:0], nonce, plain, place)
+	return dst[:len(dst)+len(sealed)], wrapped, nil
+}
+
+// nonce appends a fresh nonce to dst and returns it as well.
+func (s *sealer) nonce(key cipher.AEAD, dst []byte) (_, nonce []byte, err error) {
+	n := len(dst)
+	dst = append(dst, make([]byte, key.NonceSize())...)
+	nonce = dst[n:]
+	return dst, nonce, s.fill(nonce)
 }
 
 // dataKey returns an owner's key, made now if there is none yet; wrapped is
@@ -133,7 +159,7 @@ func (s *sealer) dataKey(owner string) (key cipher.AEAD, wrapped []byte, err err
 	if _, err = io.ReadFull(s.random, raw); err != nil {
 		return nil, nil, err
 	}
-	if wrapped, err = s.encrypt(s.wrap, nil, raw, []byte(s.origin+"\n"+owner)); err != nil {
+	if wrapped, err = s.encrypt(s.wrap, raw, []byte(s.origin+"\n"+owner)); err != nil {
 		return nil, nil, err
 	}
 	if key, err = newAEAD(raw); err != nil {
@@ -215,12 +241,11 @@ func (s *sealer) place(seq uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte(s.origin+"\n"), seq)
 }
 
-func (s *sealer) encrypt(key cipher.AEAD, dst, plain, additional []byte) ([]byte, error) {
-	nonce := make([]byte, key.NonceSize())
-	if _, err := io.ReadFull(s.random, nonce); err != nil {
+func (s *sealer) encrypt(key cipher.AEAD, plain, additional []byte) ([]byte, error) {
+	dst, nonce, err := s.nonce(key, nil)
+	if err != nil {
 		return nil, err
 	}
-	dst = append(dst, nonce...)
 	return key.Seal(dst, nonce, plain, additional), nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"io"
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/reason"
@@ -23,19 +22,31 @@ type sealing struct {
 	execs    []wire.Exec // effects that have started
 	touched  []string    // runs that changed
 	denies   bool        // the emergency denies have changed
-	arena    []byte
+	room     room        // where the batch's bytes are
 }
+
+// room is what a batch is put together in. It goes from one to the next, once
+// the store has its copy.
+type room struct {
+	events, records []byte // end to end
+	batch           store.Batch
+}
+
+const roomMax = 8 << 20 // a larger one is not kept
 
 // newSealing makes room for about jobs outcomes of one event each.
 func newSealing(l *Ledger, jobs int) *sealing {
-	return &sealing{
-		l:      l,
-		sealed: make([]sealedEvent, 0, jobs+1),
-		arena:  make([]byte, 0, 768*jobs),
-		batch: store.Batch{
-			First: l.state.Seq + 1, Keys: map[string][]byte{},
-			Events: make([][]byte, 0, jobs+1), Leaves: make([]events.Hash, 0, jobs+1), Payloads: make([]store.Payload, 0, jobs+1),
-		},
+	w := &sealing{l: l, sealed: make([]sealedEvent, 0, jobs+jobs/2+1), room: l.room}
+	l.room = room{}
+	b := w.room.batch
+	w.batch = store.Batch{First: l.state.Seq + 1, Events: b.Events[:0], Leaves: b.Leaves[:0], Payloads: b.Payloads[:0]}
+	return w
+}
+
+// release gives the room to the next batch: nobody looks at this one any more.
+func (w *sealing) release() {
+	if cap(w.room.events)+cap(w.room.records) <= roomMax {
+		w.l.room = room{events: w.room.events[:0], records: w.room.records[:0], batch: w.batch}
 	}
 }
 
@@ -54,7 +65,7 @@ func (w *sealing) outcome(p *Proposal, o *Outcome, now events.Time) error {
 		}
 	}
 	for _, step := range o.Steps {
-		if err := w.add(&events.Event{Time: now, Agent: p.Subject, Body: step}, nil); err != nil {
+		if err := w.add(events.Event{Time: now, Agent: p.Subject, Body: step}, nil); err != nil {
 			return err
 		}
 	}
@@ -66,7 +77,7 @@ func (w *sealing) outcome(p *Proposal, o *Outcome, now events.Time) error {
 			w.l.recent[w.l.state.Seq+1] = prior{p.Subject, p.Request.OperationID, p.Request.Canonical}
 		}
 	}
-	if err := w.add(&decision, payload); err != nil {
+	if err := w.add(decision, payload); err != nil {
 		return err
 	}
 	w.decision = w.sealed[len(w.sealed)-1]
@@ -134,20 +145,20 @@ func (o *Outcome) KeepsRequest(p *Proposal) bool {
 func (w *sealing) effect(agent string, cause uint64, effect Effect, now events.Time) error {
 	e := events.Event{Time: now, Agent: agent, Cause: cause, Body: effect.Body}
 	if effect.Open == nil && effect.Seal == nil {
-		return w.add(&e, nil)
+		return w.add(e, nil)
 	}
 	salt, err := w.l.sealer.salt()
 	if err != nil {
 		return err
 	}
 	if effect.Open != nil {
-		return w.add(&e, &payload{salt: salt, bytes: effect.Open, open: true})
+		return w.add(e, &payload{salt: salt, bytes: effect.Open, open: true})
 	}
 	owner := agent
 	if written, ok := effect.Body.(*events.MemoryWritten); ok {
 		owner = written.Owner
 	}
-	return w.add(&e, newSealed(owner, salt, effect.Seal))
+	return w.add(e, newSealed(owner, salt, effect.Seal))
 }
 
 // payload is what lies beside an event.
@@ -173,8 +184,11 @@ func payloadOwner(p *Proposal) string {
 
 // add gives the event its place in the chain, its id and its bytes, and
 // applies it to the state.
-func (w *sealing) add(e *events.Event, p *payload) error {
+func (w *sealing) add(event events.Event, p *payload) error {
 	s := w.l.state
+	w.sealed = append(w.sealed, sealedEvent{event: event})
+	added := &w.sealed[len(w.sealed)-1]
+	e := &added.event
 	e.Seq, e.Prev = s.Seq+1, s.Leaf
 	if err := w.id(e); err != nil {
 		return err
@@ -189,43 +203,49 @@ func (w *sealing) add(e *events.Event, p *payload) error {
 			open = p.bytes
 		}
 	}
-	start := len(w.arena)
-	arena, err := e.Append(w.arena)
+	start := len(w.room.events)
+	text, err := e.Append(w.room.events)
 	if err != nil {
 		return fmt.Errorf("seal %s at %d: %w", e.Body.Type(), e.Seq, err)
 	}
-	w.arena = arena
-	b := arena[start:len(arena):len(arena)]
+	w.room.events = text
+	b := text[start:len(text):len(text)]
 	if err := s.Apply(e, open); err != nil {
 		return err
 	}
 	s.Leaf = events.LeafHash(b)
+	added.leaf = s.Leaf
 	w.batch.Events = append(w.batch.Events, b)
 	w.batch.Leaves = append(w.batch.Leaves, s.Leaf)
-	w.sealed = append(w.sealed, sealedEvent{*e, s.Leaf})
 	w.note(e.Body)
 	return nil
 }
 
 func (w *sealing) keep(seq uint64, p *payload) error {
+	start := len(w.room.records)
 	if p.open {
-		w.batch.Payloads = append(w.batch.Payloads, store.Payload{Seq: seq, Record: openRecord(p.salt, p.bytes)})
-		return nil
+		w.room.records = appendOpen(w.room.records, p.salt, p.bytes)
+	} else {
+		records, wrapped, err := w.l.sealer.seal(w.room.records, p.owner, seq, p.salt, p.bytes)
+		if err != nil {
+			return fmt.Errorf("seal payload %d: %w", seq, err)
+		}
+		w.room.records = records
+		if wrapped != nil {
+			if w.batch.Keys == nil {
+				w.batch.Keys = map[string][]byte{}
+			}
+			w.batch.Keys[p.owner] = wrapped
+		}
 	}
-	record, wrapped, err := w.l.sealer.seal(p.owner, seq, p.salt, p.bytes)
-	if err != nil {
-		return fmt.Errorf("seal payload %d: %w", seq, err)
-	}
-	if wrapped != nil {
-		w.batch.Keys[p.owner] = wrapped
-	}
-	w.batch.Payloads = append(w.batch.Payloads, store.Payload{Seq: seq, Record: record})
+	end := len(w.room.records)
+	w.batch.Payloads = append(w.batch.Payloads, store.Payload{Seq: seq, Record: w.room.records[start:end:end]})
 	return nil
 }
 
 // id makes a version 7 UUID from the event's own time.
 func (w *sealing) id(e *events.Event) error {
-	if _, err := io.ReadFull(w.l.sealer.random, e.ID[6:]); err != nil {
+	if err := w.l.sealer.fill(e.ID[6:]); err != nil {
 		return err
 	}
 	ms := uint64(e.Time) / 1000
@@ -247,6 +267,6 @@ func (l *Ledger) newRunID() (string, error) {
 
 func (w *sealing) blind() (string, error) {
 	var b [16]byte
-	_, err := io.ReadFull(w.l.sealer.random, b[:])
+	err := w.l.sealer.fill(b[:])
 	return hex.EncodeToString(b[:]), err
 }

@@ -297,18 +297,22 @@ var faults = []fault{
 	{
 		name: "sealed payload stored in plain", pkg: "internal/ledger", test: "TestR3_ASealedValueIsNowhereInPlain",
 		patches: []patch{{"internal/ledger/sealing.go", `	if p.open {
-		w.batch.Payloads`, `	if p.bytes != nil {
-		w.batch.Payloads`}},
+		w.room.records`, `	if p.bytes != nil {
+		w.room.records`}},
 	},
 	{
 		name: "same salt for every payload", pkg: "internal/ledger", test: "TestR73_EqualValuesHaveDifferentCommitments",
-		patches: []patch{{"internal/ledger/seal.go", `_, err = io.ReadFull(s.random, salt[:])`, `_, err = io.ReadFull(s.random, salt[:0])`}},
+		patches: []patch{{"internal/ledger/seal.go", `err = s.fill(salt[:])`, `err = s.fill(salt[:0])`}},
 	},
 
 	// Operation ids.
 	{
 		name: "op id not remembered", pkg: "internal/projection", test: "TestApplyFolds",
 		patches: []patch{{"internal/projection/operations.go", `	if !o.insert(e) {`, `	if o.insert(e) {`}},
+	},
+	{
+		name: "op id of a resolution not remembered", pkg: "internal/projection", test: "TestR51_AResolutionIsRemembered",
+		patches: []patch{{"internal/projection/operations.go", `if d.OperationID == "" || d.Operation == "memory.read" {`, `if d.OperationID == "" || d.StepID != "" || d.Operation == "memory.read" {`}},
 	},
 	{
 		name: "op id used again with other content", pkg: "internal/ledger", test: "TestR51_OperationIDs",

@@ -186,6 +186,27 @@ func (a *api) refuse(m request, id string, reply replyKind, code reason.Code) {
 // any other. A failure to send is the connection's to report: the outcome is
 // found by operation id.
 func respond(m request, body []byte, code reason.Code) {
+	_ = m.Respond(body, headersOf(code))
+}
+
+// headersOf is the option that sets the headers of an answer. They are made once
+// for each code, and nobody changes them.
+func headersOf(code reason.Code) micro.RespondOpt {
+	if h, ok := headers[code]; ok {
+		return h
+	}
+	return micro.WithHeaders(makeHeaders(code))
+}
+
+var headers = func() map[reason.Code]micro.RespondOpt {
+	all := map[reason.Code]micro.RespondOpt{"": micro.WithHeaders(makeHeaders(""))}
+	for _, info := range reason.All() {
+		all[info.Code] = micro.WithHeaders(makeHeaders(info.Code))
+	}
+	return all
+}()
+
+func makeHeaders(code reason.Code) micro.Headers {
 	headers := micro.Headers{}
 	if code != "" {
 		headers["Ledgerd-Reason"] = []string{string(code)}
@@ -194,5 +215,5 @@ func respond(m request, body []byte, code reason.Code) {
 			headers["Nats-Service-Error"] = []string{info.Text}
 		}
 	}
-	_ = m.Respond(body, micro.WithHeaders(headers))
+	return headers
 }

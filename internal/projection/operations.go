@@ -184,7 +184,7 @@ func (s *State) foldDecision(seq uint64, d *events.Decision) error {
 		r.Cancelling = true
 		s.changedRun(r)
 	}
-	if d.OperationID == "" || d.StepID != "" || d.Operation == "memory.read" {
+	if d.OperationID == "" || d.Operation == "memory.read" {
 		return nil
 	}
 	e, first, err := s.operations.add(d.Subject, d.OperationID, Operation{seq, d.Operation})

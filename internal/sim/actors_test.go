@@ -129,6 +129,12 @@ func (w *world) begin() error {
 		ids = append(ids, id)
 		w.newActor(id, w.kind())
 	}
+	for i, can := range [][]string{{"x.one", "x.two"}, {"x.two", "x.three"}} {
+		h := &handler{id: "hand" + itoa(i), actions: can, store: map[string]effect{}}
+		w.handlers = append(w.handlers, h)
+		p := fact{kind: "principal.registered", id: h.id, role: "handler", key: publicKey(h.id), capabilities: can}
+		texts = append(texts, w.document("kind: Principal\nid: "+h.id+"\nrole: handler\npublic_key: "+p.key+"\nactions: ["+strings.Join(can, ", ")+"]\n", &document{principal: &p}))
+	}
 	body, err := json.Marshal(object{"documents": texts})
 	if err != nil {
 		return err
@@ -274,13 +280,13 @@ func (w *world) visibility(body object) {
 // proposal is what an agent asks for.
 func (w *world) proposal(from *actor) (operation string, body object) {
 	switch at := w.r.IntN(100); {
-	case at < 28:
+	case at < 26:
 		body = w.record(w.agentID(from))
 		if w.percent(65) {
 			delete(body, "owner_agent_id")
 		}
 		return "memory.read", body
-	case at < 58:
+	case at < 50:
 		body = w.record(w.agentID(from))
 		body["value"] = w.value(body["namespace"])
 		w.visibility(body)
@@ -289,14 +295,14 @@ func (w *world) proposal(from *actor) (operation string, body object) {
 			body["ttl_seconds"] = 60
 		}
 		return "memory.write", body
-	case at < 66:
+	case at < 56:
 		body = w.record(w.agentID(from))
 		w.revision(body, 10)
 		if body["expected_revision"] == nil {
 			body["expected_revision"] = 1
 		}
 		return "memory.delete", body
-	case at < 77:
+	case at < 63:
 		body = object{"action": pick(w, append(capabilities, "x.four", "memory.delete", "Not A Name"))}
 		if w.percent(60) {
 			body["arguments"] = object{"path": canary + "path", "n": w.r.IntN(5)}
@@ -305,8 +311,16 @@ func (w *world) proposal(from *actor) (operation string, body object) {
 			body["arguments"] = object{"path": canary + strings.Repeat("y", 70_000)}
 		}
 		return "action.authorize", body
-	case at < 90:
+	case at < 69:
 		return "sop.validate", w.procedure(from)
+	case at < 86:
+		body = w.procedure(from)
+		if w.percent(20) {
+			body["wait_ms"] = w.r.IntN(1000)
+		}
+		return "sop.submit", body
+	case at < 91:
+		return "run.cancel", object{"run_id": w.someRun(from.id)}
 	case at < 98:
 		return w.registration(false)
 	}
@@ -326,9 +340,13 @@ func (w *world) revision(body object, wrong int) {
 
 func (w *world) procedure(from *actor) object {
 	var steps []any
-	for i := range w.r.IntN(5) {
+	n := 1 + w.r.IntN(4)
+	if w.percent(4) {
+		n = 0
+	}
+	for i := range n {
 		step := object{"step_id": "s" + itoa(i), "action": pick(w, actions)}
-		switch w.r.IntN(9) {
+		switch w.r.IntN(13) {
 		case 0:
 			step["action"] = pick(w, append(capabilities, "no.such", "memory.delete", "sop.submit", "UPPER"))
 		case 1:
@@ -417,12 +435,12 @@ func (w *world) verb() (operation string, body object) {
 		return w.registration(true)
 	case at < 70:
 		return w.principals()
-	case at < 82:
+	case at < 78:
 		body = w.record(w.agentID(nil))
 		body["value"] = w.value(body["namespace"])
 		w.visibility(body)
 		return "memory.load", body
-	case at < 92:
+	case at < 84:
 		set := capabilities
 		if w.percent(50) {
 			set = w.someCapabilities()
@@ -432,7 +450,10 @@ func (w *world) verb() (operation string, body object) {
 		}
 		return "environment.set", object{"capabilities": set}
 	}
-	return "clock.accept", object{}
+	if w.percent(50) {
+		return "clock.accept", object{}
+	}
+	return w.emergencies()
 }
 
 func (w *world) principals() (string, object) {
@@ -463,6 +484,9 @@ func (w *world) policyDocument() string {
 		return w.document("kind: Policy\nversion: broken\nenvironment: [nothing]\n", &document{broken: true})
 	}
 	p := &policyDoc{version: "v" + itoa(w.r.IntN(12)), actions: actions, classes: map[string]string{"rule": "mandatory", "secret": "secret"}, depth: 2 + w.r.IntN(5), children: 2 + w.r.IntN(6)}
+	if w.percent(30) {
+		p.timeouts = map[string]int{pick(w, actions): 1 + w.r.IntN(5)}
+	}
 	if w.percent(20) {
 		p.actions = actions[:1+w.r.IntN(2)]
 	}

@@ -11,43 +11,94 @@ import (
 	"github.com/ledgerd/ledgerd/internal/ledger"
 	"github.com/ledgerd/ledgerd/internal/projection"
 	"github.com/ledgerd/ledgerd/internal/replay"
+	"github.com/ledgerd/ledgerd/internal/store"
 )
 
 // compareBatch holds a judged batch against the model, proposal by proposal, and
 // teaches the model what is in it.
 func (w *world) compareBatch(f *flight) error {
-	batch := f.step.Batch
-	at := 0
-	next := func() (*events.Event, events.Hash, error) {
-		if at >= len(batch.Events) {
-			return nil, events.Hash{}, errors.New("an event is missing")
-		}
-		e, err := events.Parse(batch.Events[at])
-		if err == nil && (e.Seq != batch.First+uint64(at) || batch.Leaves[at] != events.LeafHash(batch.Events[at])) {
-			err = fmt.Errorf("event %d or its leaf is out of place", e.Seq)
-		}
-		if err == nil && e.Time < w.times {
-			err = fmt.Errorf("event %d: ledger time goes back from %s to %s", e.Seq, w.times, e.Time)
-		}
-		w.times = e.Time
-		at++
-		return &e, batch.Leaves[at-1], err
-	}
+	c := &cursor{w: w, batch: f.step.Batch}
 	for i, m := range f.messages {
-		if err := w.compareOne(f, i, next); err != nil {
+		if err := w.compareOne(f, i, c); err != nil {
 			return fmt.Errorf("%s (%s) %s %.600s: %w", m.from.id, m.from.kind, m.operation, m.body, err)
 		}
 	}
-	if at != len(batch.Events) {
-		return fmt.Errorf("%d events that nobody caused", len(batch.Events)-at)
+	var err error
+	switch {
+	case f.report != nil:
+		err = w.compareReport(f, c)
+	case f.tick:
+		err = w.compareTick(c)
+	}
+	if err != nil {
+		return err
+	}
+	if rest := len(c.batch.Events) - c.at; rest > 0 {
+		return fmt.Errorf("%d events that nobody caused, the first %s", rest, c.batch.Events[c.at])
 	}
 	return w.checkPayloads(f)
 }
 
-func (w *world) compareOne(f *flight, i int, next func() (*events.Event, events.Hash, error)) error {
+// cursor reads the events of a batch in order.
+type cursor struct {
+	w     *world
+	batch store.Batch
+	at    int
+}
+
+// time is that of the next event, or of the last where there is none.
+func (c *cursor) time() events.Time {
+	if c.at < len(c.batch.Events) {
+		if e, err := events.Parse(c.batch.Events[c.at]); err == nil {
+			return e.Time
+		}
+	}
+	return c.w.times
+}
+
+func (c *cursor) next() (*events.Event, events.Hash, error) {
+	if c.at >= len(c.batch.Events) {
+		return nil, events.Hash{}, errors.New("an event is missing")
+	}
+	b, leaf := c.batch.Events[c.at], c.batch.Leaves[c.at]
+	e, err := events.Parse(b)
+	switch {
+	case err != nil:
+		return nil, leaf, err
+	case e.Seq != c.batch.First+uint64(c.at) || leaf != events.LeafHash(b):
+		return nil, leaf, fmt.Errorf("event %d or its leaf is out of place", e.Seq)
+	case e.Time < c.w.times:
+		return nil, leaf, fmt.Errorf("event %d: ledger time goes back from %s to %s", e.Seq, c.w.times, e.Time)
+	}
+	c.w.times = e.Time
+	c.at++
+	return &e, leaf, nil
+}
+
+// expect takes the events that must come next, of an agent, and teaches them to
+// the model.
+func (c *cursor) expect(agent string, cause uint64, want ...fact) error {
+	for _, f := range want {
+		e, leaf, err := c.next()
+		if err != nil {
+			return fmt.Errorf("want %q: %w", f.say(), err)
+		}
+		if f.kind == "memory.written" {
+			c.w.known.values[leaf] = f.record.value
+		}
+		got := factOf(e, leaf, c.w.known)
+		if got.say() != f.say() || e.Cause != cause || e.Agent != agent {
+			return fmt.Errorf("event %d is %q caused by %d, want %q by %d", e.Seq, got.say(), e.Cause, f.say(), cause)
+		}
+		c.w.model.learn(got)
+	}
+	return nil
+}
+
+func (w *world) compareOne(f *flight, i int, c *cursor) error {
 	m := f.messages[i]
 	out, seq := f.step.Outcome(i)
-	q := request{control: m.control, subject: m.from.id, operation: m.operation, foreign: m.foreign}
+	q := request{control: m.control, subject: m.from.id, operation: m.operation, foreign: m.foreign, absent: w.absent}
 	q.malformed = m.malformed || m.mutated && out.Decision != nil && out.Decision.Reason == "malformed_request"
 	if !q.malformed {
 		q.body = decode(m.body)
@@ -74,9 +125,9 @@ func (w *world) compareOne(f *flight, i int, next func() (*events.Event, events.
 	}
 	var facts []fact
 	take := func() (*events.Event, error) {
-		e, leaf, err := next()
+		e, leaf, err := c.next()
 		if err == nil {
-			if d, ok := e.Body.(*events.Decision); ok && !e.Payload.IsZero() && d.StepID == "" {
+			if d, ok := e.Body.(*events.Decision); ok && !e.Payload.IsZero() && d.Operation != ledger.StepOperation {
 				w.known.requests[leaf] = q.body
 			}
 			facts = append(facts, factOf(e, leaf, w.known))
@@ -107,24 +158,23 @@ func (w *world) compareOne(f *flight, i int, next func() (*events.Event, events.
 		return fmt.Errorf("a decision about %s %v %s under %s, want %s %v %s under %s", d.Subject, d.Lineage, d.Operation, d.PolicyVersion, m.from.id, line, m.operation, version)
 	}
 	w.volumes.decisions[d.Reason]++
-	for _, want := range v.effects {
-		e, leaf, err := next()
-		if err != nil {
-			return err
-		}
-		if want.kind == "memory.written" {
-			w.known.values[leaf] = want.record.value
-		}
-		got := factOf(e, leaf, w.known)
-		if got.say() != want.say() || e.Cause != seq {
-			return fmt.Errorf("effect %q caused by %d, want %q", got.say(), e.Cause, want.say())
-		}
-		facts = append(facts, got)
-	}
 	for _, f := range facts {
 		w.model.learn(f)
 	}
-	return nil
+	if v.run == newRun {
+		v.run = d.RunID
+		for i := range v.effects {
+			v.effects[i].id = d.RunID
+		}
+		f.verdicts[len(f.verdicts)-1].run = v.run
+	}
+	if d.RunID != v.run {
+		return fmt.Errorf("a decision on run %q, want %q", d.RunID, v.run)
+	}
+	if err := c.expect(m.from.id, seq, v.effects...); err != nil {
+		return err
+	}
+	return w.goOn(v.run, c)
 }
 
 // checkPayloads: no value lies in plain beside the log but where it must be open.
@@ -211,8 +261,11 @@ func (w *world) heal(step int) error {
 				w.bus = append(w.bus, a.waiting[id])
 			}
 		}
-		for len(w.bus)+len(w.queue)+len(w.flight)+len(w.mail) > 0 {
+		for len(w.bus)+len(w.queue)+len(w.flight)+len(w.mail)+len(w.execs)+len(w.reports) > 0 {
 			w.deliver()
+			if err := w.work(); err != nil {
+				return err
+			}
 			if err := w.judge(); err != nil {
 				return err
 			}
@@ -249,6 +302,9 @@ func (w *world) finish() error {
 		return err
 	}
 	if err := w.onceEach(); err != nil {
+		return err
+	}
+	if err := w.checkEffects(); err != nil {
 		return err
 	}
 	w.remember()

@@ -11,6 +11,7 @@ type policyDoc struct {
 	environment, actions []string
 	classes              map[string]string // by namespace or namespace.key
 	depth, children      int
+	timeouts             map[string]int // seconds, by action
 }
 
 // document is one document of an apply: exactly one of the first four is set,
@@ -62,6 +63,12 @@ func (m *model) control(q request, b map[string]any) verdict {
 		return m.load(record{owner: text(b, "owner_agent_id"), name: nameOf(b), visibility: text(b, "visibility"), value: b["value"]})
 	case "environment.set":
 		return m.narrow(list(b, "capabilities"))
+	case "emergency.deny":
+		return m.emergency(b)
+	case "emergency.lift":
+		return m.lift(number(b, "epoch"))
+	case "run.resolve":
+		return m.resolve(text(b, "run_id"), text(b, "step_id"), text(b, "outcome"))
 	}
 	return allow("control_done", fact{kind: "clock.accepted"})
 }
@@ -326,16 +333,16 @@ func applyPrincipals(m *model, documents []*document) (effects []fact, reason st
 		p := *d.principal
 		old := m.principal(p.id)
 		switch {
-		case !roleFits(p, 0, 0), old == nil && p.key == "":
+		case !roleFits(p, len(p.capabilities), 0), old == nil && p.key == "":
 			return nil, "policy_invalid"
 		case old != nil && m.principalRevoked(p.id):
 			return nil, "agent_revoked"
-		case old != nil && (old.role != p.role || old.parent != p.parent || p.key != "" && p.key != m.principalKey(p.id)):
+		case old != nil && (old.role != p.role || !sameSet(old.capabilities, p.capabilities) || old.parent != p.parent || p.key != "" && p.key != m.principalKey(p.id)):
 			return nil, "duplicate_agent"
 		case old != nil:
 			continue
 		}
-		if reason := m.newPrincipal(p, 0, 0); reason != "" {
+		if reason := m.newPrincipal(p, len(p.capabilities), 0); reason != "" {
 			return nil, reason
 		}
 		effects = append(effects, p)
@@ -368,6 +375,10 @@ func (p *policyDoc) yaml() string {
 	if len(p.actions) > 0 {
 		b.WriteString("actions:\n")
 		for _, a := range p.actions {
+			if seconds := p.timeouts[a]; seconds > 0 {
+				b.WriteString("  " + a + ": {timeout: " + itoa(seconds) + "s}\n")
+				continue
+			}
 			b.WriteString("  " + a + ": {}\n")
 		}
 	}

@@ -46,6 +46,13 @@ type fact struct {
 	digest       events.Hash
 	record       record
 	decision     decision
+
+	agent    string // whom the event is put to
+	cause    uint64
+	time     events.Time
+	steps    []string // of run.admitted, and their actions
+	actions  []string
+	deadline events.Time // of effect.started
 }
 
 type record struct {
@@ -59,6 +66,7 @@ type record struct {
 type decision struct {
 	subject, operation, operationID, reason string
 	step                                    bool
+	run                                     string
 	request                                 any
 }
 
@@ -76,7 +84,7 @@ func (f fact) say() string {
 
 // factOf reads an event.
 func factOf(e *events.Event, leaf events.Hash, k *known) fact {
-	f := fact{kind: string(e.Body.Type()), seq: e.Seq}
+	f := fact{kind: string(e.Body.Type()), seq: e.Seq, agent: e.Agent, cause: e.Cause, time: e.Time}
 	written := func(r events.Record, deleted bool) {
 		f.record = record{owner: r.Owner, name: r.Namespace + "." + r.Key, visibility: r.Visibility, class: r.Class, revision: r.Revision, deleted: deleted}
 		f.record.value, f.record.combined = k.values[leaf], r.Class == "mandatory"
@@ -105,7 +113,9 @@ func factOf(e *events.Event, leaf events.Hash, k *known) fact {
 	case *events.MemoryDeleted:
 		written(b.Record, true)
 	case *events.Decision:
-		f.decision = decision{b.Subject, b.Operation, b.OperationID, b.Reason, b.Operation == "sop.validate" && b.SOPID != "" && b.Resource != b.SOPID, k.requests[leaf]}
+		f.decision = decision{b.Subject, b.Operation, b.OperationID, b.Reason, b.Operation == "sop.validate" && b.SOPID != "" && b.Resource != b.SOPID, b.RunID, k.requests[leaf]}
+	default:
+		f.readRun(e.Body)
 	}
 	return f
 }
@@ -113,6 +123,9 @@ func factOf(e *events.Event, leaf events.Hash, k *known) fact {
 func (m *model) learn(f fact) {
 	if f.kind == "policy.activated" {
 		m.policy = m.known.policies[f.digest]
+	}
+	if f.kind == "effect.started" {
+		f.deadline = min(f.time+m.timeout(f.version), m.run(f.id).admitted+24*3600*1_000_000)
 	}
 	m.facts = append(m.facts, f)
 	m.seq++
@@ -204,6 +217,9 @@ func (m *model) holds(id, capability string) bool {
 	if narrowed := m.last(func(f *fact) bool { return f.kind == "environment.changed" }); narrowed != nil && !slices.Contains(narrowed.capabilities, capability) {
 		return false
 	}
+	if m.denied(id, capability) {
+		return false
+	}
 	for _, a := range m.ancestors(id) {
 		if m.agentRevoked(a) || !slices.Contains(m.declared(a), capability) {
 			return false
@@ -266,9 +282,10 @@ func (m *model) sees(r *record, levels int) bool {
 type request struct {
 	control            bool
 	subject, operation string
-	body               any  // decoded, nil where the bytes are no request
-	malformed          bool // the ledger called it so, and may
-	foreign            bool // with a reply subject that is not the sender's
+	body               any                      // decoded, nil where the bytes are no request
+	malformed          bool                     // the ledger called it so, and may
+	foreign            bool                     // with a reply subject that is not the sender's
+	absent             func(action string) bool // no handler is there for it
 }
 
 // verdict is what must come of a request.
@@ -281,6 +298,9 @@ type verdict struct {
 	value         any      // of an allowed read
 	contributors  []string // of a combined one
 	unknown       bool     // the model has no opinion
+	inFlight      []string // effects that an emergency deny comes too late for
+	run           string   // that goes on from here
+	deny          bool     // of an emergency, dry or not
 }
 
 var (
@@ -298,8 +318,8 @@ func isID(s string) bool {
 
 // operations of this release, by lane.
 var (
-	proposals = []string{"memory.read", "memory.write", "memory.delete", "action.authorize", "sop.validate", "agent.register"}
-	verbs     = []string{"apply", "agent.register", "agent.revoke", "principal.register", "principal.rekey", "principal.revoke", "memory.load", "environment.set", "clock.accept"}
+	proposals = []string{"memory.read", "memory.write", "memory.delete", "action.authorize", "sop.validate", "agent.register", "sop.submit", "run.cancel"}
+	verbs     = []string{"apply", "agent.register", "agent.revoke", "principal.register", "principal.rekey", "principal.revoke", "memory.load", "environment.set", "clock.accept", "emergency.deny", "emergency.lift", "run.resolve"}
 )
 
 func deny(reason string) verdict                   { return verdict{reason: reason} }
@@ -325,6 +345,9 @@ func (m *model) judge(q request) verdict {
 	b, ok := q.body.(map[string]any)
 	if !ok {
 		return deny("malformed_request")
+	}
+	if m.agent(q.subject) != nil && m.denied(q.subject, needs(q.operation, b)) {
+		return deny("emergency_deny")
 	}
 	if id := text(b, "operation_id"); id != "" && q.operation != "memory.read" {
 		first := m.firstUse(q.subject, id)
@@ -358,6 +381,10 @@ func (m *model) judge(q request) verdict {
 		return m.authorize(q.subject, b)
 	case "sop.validate":
 		return m.procedure(q.subject, b["sop"])
+	case "sop.submit":
+		return m.submit(q, b["sop"])
+	case "run.cancel":
+		return m.cancel(q.subject, text(b, "run_id"))
 	}
 	return m.child(q.subject, b)
 }
@@ -369,6 +396,8 @@ func (m *model) who(q request) string {
 			return "agent_revoked"
 		case q.control:
 			return "not_permitted_for_role"
+		case m.denied(q.subject, ""):
+			return "emergency_deny"
 		}
 		return ""
 	}
@@ -639,6 +668,8 @@ func (m *model) step(me string, step map[string]any, ids map[string]bool) string
 		return "duplicate_step_id"
 	case !actionForm.MatchString(action) || len(action) > 64 || action == "agent.register" || !m.isAction(needs):
 		return "unknown_action"
+	case m.denied(me, needs):
+		return "emergency_deny"
 	case !m.holds(me, needs):
 		return "action_not_in_effective_capabilities"
 	case memory && action != "memory.read" && owner != any(me):

@@ -42,6 +42,7 @@ type options struct {
 	Drop, Double       int // percent of messages
 	Reorder            int // percent of deliveries that do not take the oldest
 	Crash, Jump        int // per mille of steps
+	HandlerCrash       int // percent of effects
 	Batch, InFlight    int // proposals judged together, batches not answered
 	Hostile, Buggy     int // percent of agents
 	Retry, Reuse       int // percent of acts
@@ -63,7 +64,7 @@ func expand(seed uint64) options {
 		return r.IntN(most + 1)
 	}
 	return options{
-		Steps: 80 + r.IntN(400), Drop: some(30), Double: some(30), Reorder: some(100), Crash: some(40), Jump: some(60),
+		Steps: 80 + r.IntN(400), Drop: some(30), Double: some(30), Reorder: some(100), Crash: some(40), Jump: some(60), HandlerCrash: some(30),
 		Batch: 1 + r.IntN(8), InFlight: 1 + r.IntN(5), Hostile: some(50), Buggy: some(50), Retry: some(40), Reuse: some(15),
 		Admin: 3 + some(25), Mutate: some(20), Big: some(20), Snapshot: some(100), Names: 2 + r.IntN(5), Values: 1 + r.IntN(4),
 		LooseClock: r.IntN(2) == 0, Silent: r.IntN(10) == 0,
@@ -95,12 +96,17 @@ type world struct {
 	flight []*flight
 	mail   []letter // answers on their way to their askers
 
+	handlers []*handler
+	execs    []wire.Exec              // effects on their way to handlers
+	reports  []report                 // on their way to the ledger
+	heard    map[string]time.Duration // when handlers said hello, since the ledger was opened
+	effects  map[string]int           // what really happened, by operation id
+
 	actors   []*actor
 	serial   int
 	model    *model
 	known    *known
 	receipts []receipt
-	decided  map[events.Hash]bool // leaves of the decisions that messages led to and that are not lost
 	times    events.Time
 }
 
@@ -123,6 +129,9 @@ type flight struct {
 	verdicts []verdict
 	last     uint64 // seq of its last event, 0 where it has none
 	first    uint64 // seq after which it was judged
+	report   *report
+	told     string // what the report's answer must say
+	tick     bool
 }
 
 type letter struct {
@@ -142,7 +151,7 @@ func newWorld(seed uint64) (*world, error) {
 	w := &world{
 		seed: seed, options: expand(seed), trace: sha256.New(), log: newMemLog(logOrigin),
 		known:   &known{documents: map[string]*document{}, policies: map[events.Hash]*policyDoc{}, requests: map[events.Hash]any{}, values: map[events.Hash]any{}},
-		decided: map[events.Hash]bool{}, volumes: newVolumes(),
+		effects: map[string]int{}, volumes: newVolumes(),
 	}
 	var s [32]byte
 	copy(s[:], fmt.Sprintf("seed %d", seed))
@@ -227,6 +236,8 @@ func (w *world) found() error {
 func (w *world) open() error {
 	for {
 		began := w.elapsed
+		w.heard = map[string]time.Duration{}
+		doubts := w.doubts()
 		var first store.Batch
 		var err error
 		w.stepper, first, err = ledger.NewStepper(w.log, ledger.StepperOptions{
@@ -248,7 +259,10 @@ func (w *world) open() error {
 			continue
 		}
 		w.log.sync(1)
-		return w.relearn()
+		if err := w.relearn(); err != nil {
+			return err
+		}
+		return w.checkDoubts(doubts, len(first.Events)-1)
 	}
 }
 
@@ -299,18 +313,22 @@ func (w *world) step(n int) error {
 	}
 	var err error
 	switch at := w.r.IntN(100); {
-	case at < 34:
+	case at < 28:
 		w.act()
-	case at < 62:
+	case at < 50:
 		w.deliver()
-	case at < 80:
+	case at < 66:
 		err = w.judge()
-	case at < 88:
+	case at < 74:
 		w.sync()
-	case at < 96:
+	case at < 82:
 		err = w.settle()
-	default:
+	case at < 86:
 		w.hand()
+	case at < 97:
+		err = w.work()
+	default:
+		err = w.tick()
 	}
 	return err
 }
@@ -377,7 +395,12 @@ func (w *world) judge() error {
 	if err != nil {
 		return fmt.Errorf("judge: %w", err)
 	}
-	f := &flight{step: step, messages: messages, first: w.model.seq}
+	return w.take(&flight{step: step, messages: messages, first: w.model.seq})
+}
+
+// take compares a batch and appends it, unless the ledger dies in between.
+func (w *world) take(f *flight) error {
+	step := f.step
 	if err := w.compareBatch(f); err != nil {
 		return err
 	}
@@ -459,7 +482,8 @@ func (w *world) settle() error {
 	if err != nil {
 		return fmt.Errorf("settle: %w", err)
 	}
-	for i, answer := range answers {
+	w.dispatch(f, answers)
+	for i, answer := range answers[:len(f.messages)] {
 		if err := w.checkReply(f, i, answer); err != nil {
 			return fmt.Errorf("%s %s %s: answer %s: %w", f.messages[i].from.id, f.messages[i].operation, f.messages[i].body, answer.Reply, err)
 		}
@@ -559,6 +583,9 @@ type reply struct {
 		Revision     uint64          `json:"revision"`
 		Contributors []string        `json:"contributors"`
 	} `json:"record"`
+	InFlight []struct {
+		OperationID string `json:"operation_id"`
+	} `json:"in_flight"`
 	Decisions []struct {
 		StepID string `json:"step_id"`
 		Reason string `json:"reason_code"`
@@ -607,6 +634,15 @@ func (w *world) checkRecord(m *message, v verdict, r *reply, answer ledger.Answe
 	}
 	if v.unknown {
 		return nil
+	}
+	if v.deny && v.reason == "control_done" {
+		var told []string
+		for _, e := range r.InFlight {
+			told = append(told, e.OperationID)
+		}
+		if !slices.Equal(told, v.inFlight) {
+			return fmt.Errorf("in flight are %v, told %v", v.inFlight, told)
+		}
 	}
 	switch {
 	case v.retry != 0 && valued:

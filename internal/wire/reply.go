@@ -72,6 +72,15 @@ type Reply struct {
 	Full      bool       // for those who may read the log: its own reason, not the told one
 }
 
+// size is about what Encode needs.
+func (r *Reply) size() int {
+	n := 576 + 96*len(r.Steps)
+	if r.Record != nil {
+		n += 192 + len(r.Record.Value)
+	}
+	return n
+}
+
 // Encode is the reply's JSON: what may be told, and no more.
 func (r *Reply) Encode() []byte {
 	d := r.Decision
@@ -79,7 +88,7 @@ func (r *Reply) Encode() []byte {
 	if r.Full {
 		told = reason.Code(d.Reason)
 	}
-	w := &writer{buf: make([]byte, 0, 512)}
+	w := &writer{buf: make([]byte, 0, r.size())}
 	w.str("type", DecisionType)
 	w.boolean("allowed", d.Allowed)
 	w.str("reason_code", string(told))
@@ -90,12 +99,15 @@ func (r *Reply) Encode() []byte {
 	w.str("policy_version", d.PolicyVersion)
 	w.uint("seq", r.Seq)
 	w.str("event_id", r.EventID)
-	w.str("hash", r.Hash.String())
+	w.key("hash")
+	w.buf = append(r.Hash.Append(append(w.buf, '"')), '"')
 	w.optStr("operation_id", d.OperationID)
 	if told == reason.Code(d.Reason) {
 		w.optStr("owner", d.Owner)
 		w.optStr("rule", d.Rule)
-		w.optStrs("failed", append(append([]string(nil), d.Failed...), r.Faults...))
+		if len(d.Failed)+len(r.Faults) > 0 {
+			w.optStrs("failed", append(append([]string(nil), d.Failed...), r.Faults...))
+		}
 	}
 	if r.Record != nil {
 		r.Record.encode(w)

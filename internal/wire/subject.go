@@ -33,18 +33,18 @@ type Subject struct {
 // since a server delivers whatever its client wrote: wildcards, spaces, bytes
 // that are no UTF-8. It reports false where no sender can be told.
 func ParseSubject(s string) (Subject, bool) {
-	parts := strings.SplitN(s, ".", 5)
-	if len(parts) != 5 || parts[0] != "gov" || !events.ValidID(parts[1]) || !events.ValidID(parts[3]) {
+	rest, ok := strings.CutPrefix(s, "gov.")
+	ledger, rest, _ := strings.Cut(rest, ".")
+	lane, rest, _ := strings.Cut(rest, ".")
+	id, name, _ := strings.Cut(rest, ".")
+	if !ok || !events.ValidID(ledger) || !events.ValidID(id) || !events.ValidAction(name) {
 		return Subject{}, false
 	}
-	lane := Lane(parts[2])
-	if lane != Propose && lane != Query && lane != Control && lane != Effect {
-		return Subject{}, false
+	switch l := Lane(lane); l {
+	case Propose, Query, Control, Effect:
+		return Subject{Ledger: ledger, Lane: l, ID: id, Name: name}, true
 	}
-	if !events.ValidAction(parts[4]) {
-		return Subject{}, false
-	}
-	return Subject{Ledger: parts[1], Lane: lane, ID: parts[3], Name: parts[4]}, true
+	return Subject{}, false
 }
 
 // String is the subject in NATS form.
@@ -59,17 +59,18 @@ func InboxPrefix(id string) string { return "_INBOX." + id }
 // OwnInbox reports whether reply is a literal subject under id's inbox. The
 // server checks no reply subject, so whoever answers must.
 func OwnInbox(id, reply string) bool {
-	rest, ok := strings.CutPrefix(reply, InboxPrefix(id)+".")
-	if !ok || len(reply) > 512 {
+	rest, inbox := strings.CutPrefix(reply, "_INBOX.")
+	rest, own := strings.CutPrefix(rest, id)
+	if !inbox || !own || len(reply) > 512 || rest == "" || rest[0] != '.' {
 		return false
 	}
-	for _, token := range strings.Split(rest, ".") {
-		if token == "" || strings.ContainsAny(token, "*>") {
-			return false
-		}
-	}
 	for i := 0; i < len(rest); i++ {
-		if rest[i] <= 0x20 || rest[i] > 0x7e {
+		switch c := rest[i]; {
+		case c == '.':
+			if i+1 == len(rest) || rest[i+1] == '.' {
+				return false
+			}
+		case c <= 0x20 || c > 0x7e || c == '*' || c == '>':
 			return false
 		}
 	}
