@@ -35,7 +35,9 @@ func mustBegin(t testing.TB, s *EffectStore, id string) {
 	}
 }
 
-func reportFor(id string) []byte { return []byte(`{"operation_id":"` + id + `","ok":true,"result":"<&>"}`) }
+func reportFor(id string) []byte {
+	return []byte(`{"operation_id":"` + id + `","ok":true,"result":"<&>"}`)
+}
 
 func mustFinish(t testing.TB, s *EffectStore, id string) {
 	t.Helper()
