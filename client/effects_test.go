@@ -129,6 +129,41 @@ func TestStoreRemembers(t *testing.T) {
 	}
 }
 
+// What it says is noted is on disk: a copy of the file taken at that moment
+// knows it.
+func TestStoreIsDurableWhenItSaysSo(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir, Retention{})
+	crashed := func() *EffectStore {
+		b, err := os.ReadFile(filepath.Join(dir, "effects.log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := t.TempDir()
+		if err := os.WriteFile(filepath.Join(other, "effects.log"), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return openStore(t, other, Retention{})
+	}
+	mustBegin(t, s, "a")
+	if d := crashed().Doubts(); len(d) != 1 {
+		t.Errorf("begun: %+v", d)
+	}
+	mustFinish(t, s, "a")
+	if u := crashed().unreported(); len(u) != 1 {
+		t.Errorf("finished: %v", u)
+	}
+	if err := s.refused("a", "not_found"); err != nil || len(crashed().Doubts()) != 1 {
+		t.Errorf("refused: %v", err)
+	}
+	if err := s.Resolve("a", true); err != nil || len(crashed().Doubts()) != 0 {
+		t.Errorf("resolved: %v", err)
+	}
+	if _, _, err := s.decline(effectOf("b"), reportFor("b")); err != nil || len(crashed().unreported()) != 1 {
+		t.Errorf("declined: %v", err)
+	}
+}
+
 // A write that was cut short anywhere is cut off, and everything before it
 // stands; the file goes on from there.
 func TestStoreCutsATornEnd(t *testing.T) {
