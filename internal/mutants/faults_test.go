@@ -621,6 +621,6 @@ var faults = []fault{
 	},
 	{
 		name: "reports without a rate", pkg: "internal/natsapi", test: "TestReportsHaveTheirOwnRate",
-		patches: []patch{{"internal/natsapi/effect.go", `if !a.reports.take(s.ID, 1) {`, `if !a.reports.take(s.ID, 0) {`}},
+		patches: []patch{{"internal/natsapi/effect.go", `if !a.reports.take(s.ID, 1, time.Now()) {`, `if !a.reports.take(s.ID, 0, time.Now()) {`}},
 	},
 }
