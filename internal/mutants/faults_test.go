@@ -567,6 +567,8 @@ var faults = []fault{
 	{
 		name: "probes in the clear for everybody", pkg: "internal/web", test: "TestListenRefusesWhatOthersCouldRead",
 		patches: []patch{{"internal/web/web.go", `!secure && !plain && host`, `!secure && plain && host`}},
+	},
+
 	// Effects: the handler's store and the lane its reports come in by.
 	{
 		name: "an effect is begun before that is noted", pkg: "client", test: "TestStoreIsDurableWhenItSaysSo",
