@@ -35,7 +35,9 @@ func mustBegin(t testing.TB, s *EffectStore, id string) {
 	}
 }
 
-func reportFor(id string) []byte { return []byte(`{"operation_id":"` + id + `","ok":true,"result":"<&>"}`) }
+func reportFor(id string) []byte {
+	return []byte(`{"operation_id":"` + id + `","ok":true,"result":"<&>"}`)
+}
 
 func mustFinish(t testing.TB, s *EffectStore, id string) {
 	t.Helper()
@@ -124,6 +126,41 @@ func TestStoreRemembers(t *testing.T) {
 	}
 	if err := s.Resolve("running", true); err != nil || len(s.Doubts()) != 1 {
 		t.Errorf("resolve: %v, %+v", err, s.Doubts())
+	}
+}
+
+// What it says is noted is on disk: a copy of the file taken at that moment
+// knows it.
+func TestStoreIsDurableWhenItSaysSo(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir, Retention{})
+	crashed := func() *EffectStore {
+		b, err := os.ReadFile(filepath.Join(dir, "effects.log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := t.TempDir()
+		if err := os.WriteFile(filepath.Join(other, "effects.log"), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return openStore(t, other, Retention{})
+	}
+	mustBegin(t, s, "a")
+	if d := crashed().Doubts(); len(d) != 1 {
+		t.Errorf("begun: %+v", d)
+	}
+	mustFinish(t, s, "a")
+	if u := crashed().unreported(); len(u) != 1 {
+		t.Errorf("finished: %v", u)
+	}
+	if err := s.refused("a", "not_found"); err != nil || len(crashed().Doubts()) != 1 {
+		t.Errorf("refused: %v", err)
+	}
+	if err := s.Resolve("a", true); err != nil || len(crashed().Doubts()) != 0 {
+		t.Errorf("resolved: %v", err)
+	}
+	if _, _, err := s.decline(effectOf("b"), reportFor("b")); err != nil || len(crashed().unreported()) != 1 {
+		t.Errorf("declined: %v", err)
 	}
 }
 

@@ -118,7 +118,10 @@ func (c *Client) Handle(ctx context.Context, store *EffectStore, actions Actions
 	if cause := context.Cause(guarded); cause != nil && ctx.Err() == nil {
 		err = cause // a failure of the store, or a subject that the server refuses
 	}
+	close(h.stopping)
+	h.workers.Go(h.work) // one that is free, to decline what waits
 	h.unsubscribe()
+	close(h.drained)
 	return errors.Join(err, h.end())
 }
 
@@ -133,6 +136,7 @@ type handling struct {
 	subs     []*nats.Subscription
 	queue    chan order
 	stopping chan struct{} // closed when nothing more is to be begun
+	drained  chan struct{} // closed when nothing more comes into the queue
 	workers  sync.WaitGroup
 
 	effects context.Context // of the functions; outlives ctx by the grace period
@@ -170,7 +174,7 @@ func newHandling(c *Client, store *EffectStore, actions Actions, o HandleOptions
 		o.OnError = func(error) {}
 	}
 	h := &handling{c: c, store: store, actions: maps.Clone(actions), o: o,
-		queue: make(chan order, ordersWaiting), stopping: make(chan struct{}), slots: make(chan struct{}, reportsAtOnce), running: map[string]bool{}}
+		queue: make(chan order, ordersWaiting), stopping: make(chan struct{}), drained: make(chan struct{}), slots: make(chan struct{}, reportsAtOnce), running: map[string]bool{}}
 	h.effects, h.cut = context.WithCancel(context.Background())
 	h.reporting, h.silence = context.WithCancel(context.Background())
 	return h
@@ -285,27 +289,38 @@ func (h *handling) take(m *nats.Msg) {
 	}
 }
 
-// work does one effect after the other, and in the end declines what waits.
+// work does one effect after the other. When nothing more is to be begun it
+// declines what comes, until nothing comes any more.
 func (h *handling) work() {
 	for {
 		select {
-		case <-h.stopping:
+		case o := <-h.queue:
+			h.turn(o)
+		case <-h.drained:
 			for {
 				select {
 				case o := <-h.queue:
-					h.decline(&o.effect, "not begun: the handler is stopping")
+					h.turn(o)
 				default:
 					return
 				}
 			}
-		case o := <-h.queue:
-			if time.Since(o.arrived) >= h.o.Timeout {
-				h.decline(&o.effect, fmt.Sprintf("not begun: its turn did not come within %s", h.o.Timeout))
-			} else {
-				h.do(o)
-			}
 		}
 	}
+}
+
+func (h *handling) turn(o order) {
+	select {
+	case <-h.stopping:
+		h.decline(&o.effect, "not begun: the handler is stopping")
+		return
+	default:
+	}
+	if time.Since(o.arrived) >= h.o.Timeout {
+		h.decline(&o.effect, fmt.Sprintf("not begun: its turn did not come within %s", h.o.Timeout))
+		return
+	}
+	h.do(o)
 }
 
 // decline reports that an effect was not begun and never will be.
@@ -471,7 +486,6 @@ func (h *handling) settled(operationID string, code reason.Code) bool {
 
 // end waits for what was begun, within the grace period.
 func (h *handling) end() error {
-	close(h.stopping)
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)

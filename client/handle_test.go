@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -319,4 +320,196 @@ func TestReportsUntilAcknowledged(t *testing.T) {
 	if err := store.Resolve("r2/a", true); err == nil || len(store.Doubts()) != 0 {
 		t.Errorf("resolved twice; doubts %+v", store.Doubts())
 	}
+}
+
+// Stopped, a handler ends what it began, declines what waits, reports both, and
+// leaves no doubt.
+func TestHandlerStopsInOrder(t *testing.T) {
+	s := openStation(t)
+	begun, release := make(chan bool), make(chan bool)
+	var seen calls
+	stop, store := s.handle(t.TempDir(), client.Actions{"artifact.save": func(ctx context.Context, e client.Effect) (any, error) {
+		seen.note(e.OperationID)
+		begun <- true
+		<-release
+		return nil, ctx.Err()
+	}}, func(o *client.HandleOptions) { o.Concurrency, o.Grace = 1, within })
+	for i := range 4 {
+		s.order("artifact.save", fmt.Sprintf("r1/%d", i), `{}`)
+	}
+	<-begun
+	stopped := make(chan error)
+	go func() { stopped <- stop() }()
+	for i := 1; i < 4; i++ {
+		s.faultLike(fmt.Sprintf("r1/%d: not begun", i))
+	}
+	release <- true
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+	got := s.reported(4)
+	slices.Sort(got)
+	want := []string{`{"operation_id":"r1/0","ok":true}`}
+	for i := 1; i < 4; i++ {
+		want = append(want, fmt.Sprintf(`{"operation_id":"r1/%d","ok":false,"error":"not begun: the handler is stopping"}`, i))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("reported %s", got)
+	}
+	if seen.of("r1/0") != 1 || len(seen.seen) != 1 {
+		t.Errorf("done: %v", seen.seen)
+	}
+	if d := store.Doubts(); len(d) > 0 {
+		t.Errorf("doubts: %+v", d)
+	}
+}
+
+// What does not end within the grace period is named, its context is over, and
+// for the next process it is in doubt and not to be done again.
+func TestHandlerGraceEnds(t *testing.T) {
+	s := openStation(t)
+	dir := t.TempDir()
+	begun, over, release := make(chan bool), make(chan error, 1), make(chan bool)
+	stop, _ := s.handle(dir, client.Actions{"artifact.save": func(ctx context.Context, _ client.Effect) (any, error) {
+		begun <- true
+		<-ctx.Done()
+		over <- ctx.Err()
+		<-release
+		return nil, nil
+	}}, func(o *client.HandleOptions) { o.Grace = 20 * time.Millisecond })
+	s.order("artifact.save", "r1/a", `{}`)
+	<-begun
+	if err := stop(); err == nil || !strings.Contains(err.Error(), "still running: r1/a") {
+		t.Errorf("stopped: %v", err)
+	}
+	if err := <-over; !errors.Is(err, context.Canceled) {
+		t.Errorf("its context: %v", err)
+	}
+	close(release)
+	var seen calls
+	_, store := s.handle(dir, client.Actions{"artifact.save": func(_ context.Context, e client.Effect) (any, error) {
+		seen.note(e.OperationID)
+		return nil, nil
+	}})
+	if d := store.Doubts(); len(d) != 1 || d[0].OperationID != "r1/a" {
+		t.Fatalf("doubts: %+v", d)
+	}
+	s.order("artifact.save", "r1/a", `{}`)
+	s.faultLike("running or in doubt: not done again")
+	s.order("artifact.save", "r2/a", `{}`)
+	if got := s.reported(1); len(got) != 1 || !strings.Contains(got[0], "r2/a") || seen.of("r1/a") != 0 {
+		t.Errorf("reported %s, done %v", got, seen.seen)
+	}
+}
+
+// An order whose turn does not come in time, or that there is no room for, is
+// not begun, and the ledger is told so.
+func TestHandlerDeclinesWhatItCannotDo(t *testing.T) {
+	s := openStation(t)
+	begun, release := make(chan bool), make(chan bool)
+	s.handle(t.TempDir(), client.Actions{"artifact.save": func(ctx context.Context, e client.Effect) (any, error) {
+		if e.OperationID == "r1/first" {
+			begun <- true
+			<-release
+		}
+		return nil, nil
+	}}, func(o *client.HandleOptions) { o.Concurrency, o.Timeout = 1, 200*time.Millisecond })
+	s.order("artifact.save", "r1/first", `{}`)
+	<-begun
+	for i := range 1026 {
+		s.order("artifact.save", fmt.Sprintf("r2/%d", i), `{}`)
+	}
+	for i, r := range s.reported(2) {
+		if !strings.HasSuffix(r, `"ok":false,"error":"not begun: 1024 effects wait for their turn already"}`) {
+			t.Errorf("order %d beyond the room: %s", i, r)
+		}
+	}
+	time.Sleep(200 * time.Millisecond)
+	release <- true
+	late := 0
+	for _, r := range s.reported(1027) {
+		if strings.HasSuffix(r, `"ok":false,"error":"not begun: its turn did not come within 200ms"}`) {
+			late++
+		}
+	}
+	if late == 0 {
+		t.Error("no order was too late")
+	}
+}
+
+// What a handler may not do, it is told at once.
+func TestHandlerIsRefused(t *testing.T) {
+	s := openStation(t)
+	store, err := client.OpenEffects(t.TempDir(), client.Retention{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	nothing := func(context.Context, client.Effect) (any, error) { return nil, nil }
+	c := s.connect(t, client.Options{ID: "tools"})
+	for name, c2 := range map[string]struct {
+		actions client.Actions
+		want    error
+	}{
+		"another's action": {client.Actions{"external.upload": nothing}, client.ErrPermissionViolation},
+	} {
+		if err := c.Handle(deadline(t), store, c2.actions, client.HandleOptions{}); !errors.Is(err, c2.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, actions := range map[string]client.Actions{"none": nil, "no function": {"artifact.save": nil}, "a wildcard": {"artifact.*": nothing}} {
+		if err := c.Handle(deadline(t), store, actions, client.HandleOptions{}); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if _, err := s.connect(t, client.Options{ID: "tools"}).Query(deadline(t), "checkpoint", nil); err == nil {
+		t.Error("nobody answers queries here")
+	}
+}
+
+// Without its store a handler does nothing: what cannot be noted is not done.
+func TestHandlerWithoutItsStore(t *testing.T) {
+	s := openStation(t)
+	store, err := client.OpenEffects(t.TempDir(), client.Retention{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seen calls
+	ready, ended := make(chan bool), make(chan error)
+	go func() {
+		ended <- s.connect(t, client.Options{ID: "tools"}).Handle(deadline(t), store, client.Actions{
+			"artifact.save": func(_ context.Context, e client.Effect) (any, error) { seen.note(e.OperationID); return nil, nil },
+		}, client.HandleOptions{OnReady: func() { close(ready) }})
+	}()
+	<-ready
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.order("artifact.save", "r1/a", `{}`)
+	if err := <-ended; !errors.Is(err, client.ErrStoreFailed) {
+		t.Errorf("handle: %v", err)
+	}
+	if seen.of("r1/a") != 0 {
+		t.Error("it was done")
+	}
+}
+
+// What is no order is not taken for one.
+func TestHandlerTakesOrdersOnly(t *testing.T) {
+	s := openStation(t)
+	var seen calls
+	act := func(_ context.Context, e client.Effect) (any, error) { seen.note(e.OperationID); return nil, nil }
+	s.handle(t.TempDir(), client.Actions{"artifact.save": act, "document.summarize": act})
+	good := wire.Exec{OperationID: "r1/a", RunID: "r1", SOPID: "p", StepID: "a", Agent: "alice", Action: "document.summarize", Arguments: []byte(`{}`)}
+	for _, junk := range []string{"", "{}", "null", string(good.Encode()), strings.Replace(string(good.Encode()), "document.summarize", "artifact.save", 1) + "x",
+		strings.Replace(string(good.Encode()), "exec.v1", "exec.v2", 1)} {
+		if err := s.dispatch.Publish("gov.main.exec.artifact.save", []byte(junk)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.order("artifact.save", "r2/a", `{}`)
+	if got := s.reported(1); len(got) != 1 || !strings.Contains(got[0], "r2/a") || len(seen.seen) != 1 {
+		t.Errorf("reported %s, done %v", got, seen.seen)
+	}
+	s.faultLike("no order")
 }

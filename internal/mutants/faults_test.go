@@ -573,4 +573,61 @@ var faults = []fault{
 		name: "probes in the clear for everybody", pkg: "internal/web", test: "TestListenRefusesWhatOthersCouldRead",
 		patches: []patch{{"internal/web/web.go", `!secure && !plain && host`, `!secure && plain && host`}},
 	},
+
+	// Effects: the handler's store and the lane its reports come in by.
+	{
+		name: "an effect is begun before that is noted", pkg: "client", test: "TestStoreIsDurableWhenItSaysSo",
+		patches: []patch{{"client/effects.go", `	return true, nil, s.commit(f)`, `	_ = f
+	return true, nil, nil`}},
+	},
+	{
+		name: "a result is reported before it is noted", pkg: "client", test: "TestStoreIsDurableWhenItSaysSo",
+		patches: []patch{{"client/effects.go", `Is: isDone, At: time.Now().UnixMilli(), Report: report})
+	s.mu.Unlock()
+	return s.commit(f)`, `Is: isDone, At: time.Now().UnixMilli(), Report: report})
+	s.mu.Unlock()
+	_ = f
+	return nil`}},
+	},
+	{
+		name: "an order seen twice is done twice", pkg: "client", test: "TestR52_AnOrderSeenTwiceIsDoneOnce",
+		patches: []patch{{"client/effects.go", `if known := s.effects[e.OperationID]; known != nil {`, `if known := s.effects[e.OperationID]; known != nil && known.state == effectRunning {`}},
+	},
+	{
+		name: "an operation id stands for any order", pkg: "client", test: "TestStoreRemembers",
+		patches: []patch{{"client/effects.go", `if known.digest != digest {`, `if len(known.digest) == 0 {`}},
+	},
+	{
+		name: "an effect without a result is no doubt", pkg: "client", test: "TestStoreRemembers",
+		patches: []patch{{"client/effects.go", `		if e.state == effectRunning {
+			e.state = effectDoubtful`, `		if e.state == effectRunning {
+			e.state = effectRunning`}},
+	},
+	{
+		name: "damage in the effect store cut off", pkg: "client", test: "TestStoreNoticesDamage",
+		patches: []patch{{"client/journal.go", `if i += next; whole(b, i) {`, `if i += next; whole(b, i) && i < 0 {`}},
+	},
+	{
+		name: "two processes with one effect store", pkg: "client", test: "TestStoreHasOneProcess",
+		patches: []patch{{"client/lock_unix.go", `syscall.LOCK_EX|syscall.LOCK_NB`, `syscall.LOCK_SH|syscall.LOCK_NB`}},
+	},
+	{
+		name: "a refused report taken for acknowledged", pkg: "client", test: "TestReportsUntilAcknowledged",
+		patches: []patch{{"client/handle.go", `	case "":
+		stopPoint(`, `	case "", reason.NotFound:
+		stopPoint(`}, {"client/handle.go", `	case reason.NotFound, reason.NotPermittedForRole,`, `	case reason.NotPermittedForRole,`}},
+	},
+	{
+		name: "a stopping handler begins what waits", pkg: "client", test: "TestHandlerStopsInOrder",
+		patches: []patch{{"client/handle.go", `	close(h.stopping)
+`, ``}},
+	},
+	{
+		name: "a report with a foreign reply subject taken", pkg: "internal/natsapi", test: "TestReportsWithForeignReplySubjects",
+		patches: []patch{{"internal/natsapi/effect.go", `	if reply == foreignReply {`, `	if reply == foreignReply && len(m.Data()) == 0 {`}},
+	},
+	{
+		name: "reports without a rate", pkg: "internal/natsapi", test: "TestReportsHaveTheirOwnRate",
+		patches: []patch{{"internal/natsapi/effect.go", `if !a.reports.take(s.ID, 1, time.Now()) {`, `if !a.reports.take(s.ID, 0, time.Now()) {`}},
+	},
 }

@@ -22,7 +22,8 @@ const (
 
 // effect takes a handler's hello or report. It has a subscription of its own,
 // and the ledger a queue, so that it never waits behind proposals. A report is
-// answered when it is durable.
+// answered when it is durable. What is refused leaves no event but the count: an
+// auditor sees who says what is not so.
 func (a *api) effect(m request) {
 	s, reply, ok := a.parse(m, wire.Effect)
 	if !ok {
@@ -50,8 +51,10 @@ func (a *api) effect(m request) {
 		var report *wire.Report
 		if report, code = wire.DecodeReport(m.Data()); code == "" {
 			code = a.ledger.Report(s.ID, report, func(out ledger.Answer) {
-				if reply == ownReply {
-					respond(m, out.Reply, out.Reason)
+				if out.Reason != "" {
+					a.refuse(m, s.ID, reply, out.Reason)
+				} else if reply == ownReply {
+					respond(m, out.Reply, "")
 				}
 			})
 		}
