@@ -562,6 +562,7 @@ func TestR64_EmergencyDeny(t *testing.T) {
 	for _, who := range []string{"researcher", "formatter"} {
 		expect(t, w.Propose(who, "memory.read", readBody("project.client_region")), reason.EmergencyDeny)
 	}
+	expect(t, w.Propose("researcher", "memory.read", `not even a request`), reason.EmergencyDeny)
 	expect(t, w.Propose("report_manager", "memory.read", readBody("project.client_region")), reason.VisibleFrom)
 	expect(t, w.Propose("report_manager", "action.authorize", `{"action":"external.upload","arguments":{}}`), reason.EmergencyDeny)
 	expect(t, w.Propose("report_manager", "sop.validate", procedure("s", 0, `u external.upload {}`)), reason.EmergencyDeny)
