@@ -135,7 +135,7 @@ func (d *demo) start(ctx context.Context) error {
 	}
 	var err error
 	d.node, err = startNode(nodeOptions{
-		data: d.data, listen: "127.0.0.1:0", rate: 500, burst: 1000, minFree: "64MiB", anchorSync: "lazy",
+		data: d.data, listen: "127.0.0.1:0", rate: 500, burst: 1000, minFree: "64MiB", anchorSync: "lazy", maxWait: 2 * time.Second,
 	}, slog.New(slog.NewTextHandler(d.a.stderr, &slog.HandlerOptions{Level: slog.LevelError})))
 	if err != nil {
 		return err
@@ -182,7 +182,7 @@ func (d *demo) apply(ctx context.Context) error {
 		d.say("      %s %s %s", doc.Result, doc.Kind, doc.ID)
 	}
 	d.expect(reply.Allowed && len(reply.Documents) == len(texts), "%s %s", reply.ReasonCode, strings.Join(reply.Failed, "; "))
-	for _, id := range []string{"report_manager", "researcher", "formatter", "auditor"} {
+	for _, id := range []string{"report_manager", "researcher", "formatter", "tools", "auditor"} {
 		if err := d.connect(ctx, id, keys.path(id)); err != nil {
 			return err
 		}
@@ -265,7 +265,7 @@ func (d *demo) decision(ctx context.Context, seq uint64) (*events.Decision, clie
 func (d *demo) play(ctx context.Context) error {
 	d.say("\n seq  agent           operation         resource                              result   reason  [receipt: seq and hash]")
 	for _, act := range []func(context.Context) error{
-		d.playReading, d.playWriting, d.playActions, d.playProcedures, d.playRevocation, d.playFeed,
+		d.playReading, d.playWriting, d.playActions, d.playProcedures, d.playRuns, d.playRevocation, d.playFeed,
 	} {
 		if err := act(ctx); err != nil {
 			return err
@@ -370,14 +370,20 @@ func (d *demo) playActions(ctx context.Context) error {
 	)
 }
 
-func (d *demo) playProcedures(ctx context.Context) error {
+// demoProcedures are one that may run, and one that adds a forbidden step.
+func demoProcedures() (good, bad client.SOPRequest) {
 	steps := []client.Step{
 		{ID: "summarize", Action: "document.summarize"},
 		{ID: "save", Action: "artifact.save", Arguments: map[string]string{"path": "draft/report.md"}},
 	}
 	upload := client.Step{ID: "upload", Action: "external.upload", Arguments: map[string]string{"to": "files.example.org"}}
-	good := client.SOPRequest{SOP: client.SOP{ID: "prepare-report", Version: 1, Steps: steps}}
-	bad := client.SOPRequest{SOP: client.SOP{ID: "unsafe-export", Version: 1, Steps: append(steps[:2:2], upload)}}
+	good = client.SOPRequest{SOP: client.SOP{ID: "prepare-report", Version: 1, Steps: steps}}
+	bad = client.SOPRequest{SOP: client.SOP{ID: "unsafe-export", Version: 1, Steps: append(steps[:2:2], upload)}}
+	return good, bad
+}
+
+func (d *demo) playProcedures(ctx context.Context) error {
+	good, bad := demoProcedures()
 	d.say("\nProcedures: judged whole before the first step; one bad step refuses all")
 	if _, err := d.propose(ctx, scene{"researcher", "sop.validate", good, reason.SOPAdmitted, ""}); err != nil {
 		return err

@@ -70,6 +70,26 @@ func (p *Payloads) Open(seq uint64) (salt [events.SaltLen]byte, b []byte, ok boo
 	return salt, b, true, nil
 }
 
+// Walk begins to open the payloads of events from to to: at is Open for ascending
+// seqs, in a fraction of the time, and end ends it. The log must be a store.
+func (p *Payloads) Walk(from, to uint64) (at func(seq uint64) ([events.SaltLen]byte, []byte, bool, error), end func() error, err error) {
+	walk, err := p.log.(*store.Store).Payloads(from, to)
+	if err != nil {
+		return nil, nil, err
+	}
+	at = func(seq uint64) (salt [events.SaltLen]byte, b []byte, ok bool, err error) {
+		record, ok, err := walk.At(seq)
+		if err != nil || !ok {
+			return salt, nil, false, err
+		}
+		if salt, b, err = p.sealer.open(seq, record); err != nil {
+			return salt, nil, false, fmt.Errorf("payload %d: %w", seq, err)
+		}
+		return salt, b, true, nil
+	}
+	return at, func() error { _, err := walk.End(); return err }, nil
+}
+
 // sealer seals and opens payloads. Only the writer seals; anyone may open.
 type sealer struct {
 	mu     sync.Mutex // keys

@@ -73,10 +73,7 @@ func (r *run) judge(c *evidence, found *logged, d *events.Decision) error {
 	r.compareSteps(found, o)
 	want := events.Event{Time: r.outcomeTime(found), Agent: d.Subject, Body: o.Decision}
 	if o.KeepsRequest(&c.proposal) {
-		want.Payload = found.Payload
-		if c.opened {
-			want.Payload = events.PayloadCommitment(c.salt, c.proposal.Request.Canonical)
-		}
+		want.Payload = found.Payload // which the request fits, where it was opened
 	}
 	r.compare(found, want)
 	r.due = o.Effects
@@ -139,7 +136,7 @@ func (r *run) request(e *events.Event, d *events.Decision) (evidence, error) {
 	if err != nil {
 		return c, err
 	}
-	if ok && events.PayloadCommitment(salt, b) != e.Payload {
+	if ok && !r.fits(e, salt, b) {
 		r.find(e.Seq, "the payload that the event commits to", "another")
 		ok = false
 	}
@@ -153,7 +150,7 @@ func (r *run) request(e *events.Event, d *events.Decision) (evidence, error) {
 		}
 		return c, nil
 	}
-	request, code := wire.Decode(c.proposal.Lane, d.Operation, b)
+	request, code := r.decode(c.proposal.Lane, d.Operation, b)
 	if code != "" || !bytes.Equal(request.Canonical, b) {
 		fault := "one written otherwise"
 		if code != "" {

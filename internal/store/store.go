@@ -84,6 +84,8 @@ const (
 
 	memTableBytes = 32 << 20 // a WAL is copied into memory when the log is looked at
 
+	blockBytes = 16 << 10 // some 30 events: a walk pays for each block, a look for the whole of one
+
 	openFreeMin = 32 << 20 // opening flushes the WAL, and Pebble spins for ever on a full disk
 
 	closePatience = 5 * time.Second // a stopped Pebble may never close
@@ -142,6 +144,9 @@ func (o Options) pebble(fs vfs.FS, f *fault, readOnly bool) *pebble.Options {
 				}
 			},
 		},
+	}
+	for i := range p.Levels {
+		p.Levels[i].BlockSize = blockBytes
 	}
 	if o.memTableBytes != 0 {
 		p.MemTableSize = o.memTableBytes
