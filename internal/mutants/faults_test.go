@@ -476,6 +476,24 @@ var faults = []fault{
 		patches: []patch{{"internal/natsapi/rates.go", `root := r.rootOf(id)`, `root := id`}},
 	},
 	{
+		name: "no connections kept for admins", pkg: "internal/natsapi", test: "TestR66_AnAdminGetsInWhereNobodyElseDoes",
+		patches: []patch{{"internal/natsapi/auth.go", `who.Role != RoleAdmin && d.server.NumClients() > d.most`, `false`}},
+	},
+	{
+		name: "unnamed connections fill the admins' share", pkg: "internal/natsapi", test: "TestR66_AnAdminGetsInWhereNobodyElseDoes",
+		patches: []patch{{"internal/natsapi/guard.go", `!s.door.presented(c.Cid) && `, `s.door.presented(c.Cid) && `}},
+	},
+	{
+		name: "subscriptions without bound", pkg: "internal/natsapi", test: "TestR66_OneInboxIsNotDeliveredWithoutBound",
+		patches: []patch{{"internal/natsapi/guard.go", `n > maxSubscriptions {`, `n > 100*maxSubscriptions {`}},
+	},
+	{
+		name: "refusals after queueing are not counted", pkg: "internal/natsapi", test: "TestR66_WhatWaitedTooLongIsOverloaded",
+		patches: []patch{{"internal/natsapi/api.go", `	case out.Refused:
+		r.api.refuse(r.m, r.proposal.Subject, r.reply, out.Reason)`, `	case out.Refused:
+		respond(r.m, out.Reply, out.Reason)`}},
+	},
+	{
 		name: "trees do not take turns", pkg: "internal/ledger", test: "TestR66_NobodyWaitsForMoreThanARound",
 		patches: []patch{{"internal/ledger/fair.go", `		root := rootOf(id)`, `		root := "all"`}},
 	},
