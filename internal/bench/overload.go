@@ -102,7 +102,7 @@ func (b *bench) beyond(n *node, peak float64) error {
 	var good, control, recovery, refused []float64
 	base := ""
 	for range b.Runs {
-		idle, err := b.load(n, agents[:others], func(int) float64 { return peak / 4 / others }, nil)
+		idle, err := b.pour(n, agents[:others], func(int) float64 { return peak / 4 / others }, nil)
 		if err != nil {
 			return err
 		}
@@ -110,7 +110,7 @@ func (b *bench) beyond(n *node, peak float64) error {
 		if err != nil {
 			return err
 		}
-		over, err := b.load(n, agents[:others], func(int) float64 { return 4 * peak / others }, admin)
+		over, err := b.pour(n, agents[:others], func(int) float64 { return 4 * peak / others }, admin)
 		admin.close()
 		if err != nil {
 			return err
@@ -119,7 +119,7 @@ func (b *bench) beyond(n *node, peak float64) error {
 		if err != nil {
 			return err
 		}
-		fair, err := b.load(n, agents, func(i int) float64 {
+		fair, err := b.pour(n, agents, func(i int) float64 {
 			if i == others {
 				return 4 * peak
 			}
@@ -153,11 +153,11 @@ func (b *bench) flood(n *node, rate float64) error {
 	base := ""
 	for run := range b.Runs {
 		b.say("%s: %d of %d", b.report.figure("victims"), run+1, b.Runs)
-		alone, err := b.load(n, agents[:others], func(int) float64 { return rate }, nil)
+		alone, err := b.pour(n, agents[:others], func(int) float64 { return rate }, nil)
 		if err != nil {
 			return err
 		}
-		beside, err := b.load(n, agents, func(i int) float64 {
+		beside, err := b.pour(n, agents, func(i int) float64 {
 			if i == others {
 				return times * rate
 			}
@@ -240,10 +240,10 @@ func percentile(took []time.Duration, p int) time.Duration {
 	return took[len(took)*p/100]
 }
 
-// load has agents send at their rates, on a clock, and an admin, if there is
+// pour has agents send at their rates, on a clock, and an admin, if there is
 // one, change things meanwhile. It returns when all is answered or nothing more
 // will be, and adds the sum of it to b.total.
-func (b *bench) load(n *node, agents []*agent, rate func(i int) float64, admin *admin) (*loaded, error) {
+func (b *bench) pour(n *node, agents []*agent, rate func(i int) float64, admin *admin) (*loaded, error) {
 	l := &loaded{window: b.Duration}
 	before := n.ledger.Durable()
 	defer func() {
