@@ -28,6 +28,7 @@ not measured with the reason. It takes some minutes and some gigabytes in a
 temporary directory, which it removes.`,
 		Example: `  ledgerd bench
   ledgerd bench --quick
+  ledgerd bench --overload
   ledgerd bench --only "256 outstanding, feed off" --runs 1 --duration 5s --cpuprofile ledger.prof
   ledgerd bench --mix write --dir /srv -o json
   ledgerd bench --grow 10M --runs 3 --dir /srv -o json`,
@@ -60,6 +61,7 @@ temporary directory, which it removes.`,
 	f.IntVar(&o.Runs, "runs", 0, "pairs of each comparison (5)")
 	f.DurationVar(&o.Duration, "duration", 0, "of one run (1s)")
 	f.StringVar(&o.Mix, "mix", "standard", "what is sent: "+strings.Join(bench.Mixes(), ", "))
+	f.BoolVar(&o.Overload, "overload", false, "measure what becomes of more than it can do: fairness, goodput, control, recovery")
 	f.StringVar(&o.Dir, "dir", "", "directory on the disk to measure (default: that for temporary files)")
 	f.StringVar(&o.Only, "only", "", "measure only the figures whose name contains this")
 	f.StringVar(&grow, "grow", "", "write a log of so many events (10M, 300k) and measure what its length costs, and nothing else")

@@ -53,6 +53,34 @@ func TestBenchQuick(t *testing.T) {
 	}
 }
 
+// TestBenchOverload sees that every figure of the overload run is measured, and
+// those that no other work on the machine can spoil are what they must be: who
+// keeps to its rate is not refused, everybody is answered, every refusal counted.
+func TestBenchOverload(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	env := func(string) string { return "" }
+	if code := run(t.Context(), []string{"bench", "--overload", "--quick", "-o", "json", "--dir", t.TempDir()}, env, nil, &stdout, &stderr); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, &stderr)
+	}
+	var r bench.Report
+	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil {
+		t.Fatal(err)
+	}
+	exact := 0
+	for _, row := range r.Rows {
+		if row.Value == nil || row.Met == nil {
+			t.Errorf("not measured: %+v", row)
+		} else if row.Mark == "≤ 0" {
+			if exact++; *row.Value != 0 {
+				t.Errorf("%+v", row)
+			}
+		}
+	}
+	if len(r.Rows) != 8 || exact != 4 {
+		t.Errorf("%d rows, %d of them exact", len(r.Rows), exact)
+	}
+}
+
 func TestBenchRefusesMistakes(t *testing.T) {
 	env := func(string) string { return "" }
 	for _, args := range [][]string{{"--mix", "none"}, {"--runs", "-1"}, {"--duration", "-1s"}, {"extra"}} {

@@ -34,6 +34,7 @@ type Options struct {
 	Duration   time.Duration // of one run; 0 is a second
 	Mix        string        // a name of Mixes; empty is standard
 	Dir        string        // on the disk to measure; empty is the directory for temporary files
+	Overload   bool          // measure more than the ledger can do, instead
 	Only       string        // part of the names of the figures to measure; empty is all
 	CPUProfile string        // file for a CPU profile of the ledger at 256 outstanding; empty is none
 	Build      string        // recorded in the log
@@ -57,6 +58,7 @@ type bench struct {
 	values int // records loaded
 	serial uint64
 	syncs  []float64 // fdatasync p50 of each look, ms
+	total  tally     // of all overload runs
 	report *Report
 }
 
@@ -87,11 +89,15 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if b.dir, err = os.MkdirTemp(o.Dir, "ledgerd-bench-"); err != nil {
 		return nil, fmt.Errorf("make a temporary directory: %w", err)
 	}
-	b.report = newReport(b.machine())
+	measure := b.all
+	b.report = newReport(b.machine(), figures)
+	if b.Overload {
+		measure, b.report = b.overload, newReport(b.machine(), overloadFigures)
+	}
 	if inMemory(b.dir) {
 		b.say("%s is in memory, where a sync costs nothing: name a directory on a disk", b.dir)
 	}
-	err = b.all()
+	err = measure()
 	return b.report, errors.Join(err, os.RemoveAll(b.dir))
 }
 

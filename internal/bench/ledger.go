@@ -86,17 +86,20 @@ func (b *bench) newNode(name string, feed bool) (*node, error) {
 	return n, nil
 }
 
-// openNode opens and serves the ledger in dir.
-func (b *bench) openNode(dir string, feed bool) (*node, error) {
+// openNode opens and serves the ledger in dir, without limits unless change sets
+// some.
+func (b *bench) openNode(dir string, feed bool, change ...func(*natsapi.Config)) (*node, error) {
 	l, err := ledger.Open(ledger.Options{Dir: dir, Build: b.Build})
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	n := &node{dir: dir, feed: feed, ledger: l, cancel: cancel, ended: make(chan error, 1)}
-	n.front, err = natsapi.Start(l, natsapi.Config{
-		StoreDir: filepath.Join(n.dir, "stream"), Listen: "127.0.0.1:0", Version: b.Version, NoFeed: !feed,
-	})
+	config := natsapi.Config{StoreDir: filepath.Join(n.dir, "stream"), Listen: "127.0.0.1:0", Version: b.Version, NoFeed: !feed}
+	for _, c := range change {
+		c(&config)
+	}
+	n.front, err = natsapi.Start(l, config)
 	if err != nil {
 		cancel()
 		return nil, errors.Join(err, l.Run(ctx))

@@ -13,7 +13,8 @@ type Report struct {
 	Machine Machine `json:"machine"`
 	Rows    []Row   `json:"rows"`
 
-	at map[string]int // key of a figure → its row
+	figures []figure
+	at      map[string]int // key of a figure → its row
 }
 
 // Machine is where and how it was measured.
@@ -117,8 +118,8 @@ var figures = []figure{
 }
 
 // newReport has a row for every figure, none measured yet.
-func newReport(m Machine) *Report {
-	r := &Report{Machine: m, at: map[string]int{}}
+func newReport(m Machine, figures []figure) *Report {
+	r := &Report{Machine: m, figures: figures, at: map[string]int{}}
 	for i, f := range figures {
 		why := f.why
 		if why == "" {
@@ -135,7 +136,7 @@ func (r *Report) figure(key string) string { return r.Rows[r.at[key]].Figure }
 // set enters what was measured. Without comparable the conditions are not those
 // of the mark, which is then neither met nor missed.
 func (r *Report) set(key string, comparable bool, base string, runs ...float64) {
-	row, m := &r.Rows[r.at[key]], figures[r.at[key]].mark
+	row, m := &r.Rows[r.at[key]], r.figures[r.at[key]].mark
 	v := round(median(runs))
 	row.Value, row.Base, row.Runs = &v, base, make([]float64, len(runs))
 	for i, run := range runs {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -210,11 +211,12 @@ func TestDamageInTheStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		v, closer, err := db.Get(key)
-		if err != nil {
+		if err == nil {
+			v = bytes.Clone(v)
+			closer.Close()
+		} else if !errors.Is(err, pebble.ErrNotFound) {
 			t.Fatal(err)
 		}
-		v = bytes.Clone(v)
-		closer.Close()
 		if v = f(v); v == nil {
 			err = db.Delete(key, pebble.Sync)
 		} else {
@@ -248,6 +250,12 @@ func TestDamageInTheStore(t *testing.T) {
 		{"stored hash gone", "tree", key('h', 1), gone, 2},
 		{"sealed payload", "payloads", key('p', seq), flip(40), seq},
 		{"payload gone", "payloads", key('p', seq), gone, seq},
+		{"payload of no commitment", "payloads", key('p', 1), func([]byte) []byte { return []byte("x") }, 1},
+		{"payload past the end", "files", key('p', 200), func([]byte) []byte { return []byte("x") }, 0},
+		{"hash past the end", "files", key('h', 250), func([]byte) []byte { return []byte("x") }, 0},
+		{"unknown kind", "files", []byte("x"), func([]byte) []byte { return []byte("x") }, 0},
+		{"unknown setting", "files", []byte("mformat2"), func([]byte) []byte { return []byte("x") }, 0},
+		{"the first key of all", "files", []byte{0}, func([]byte) []byte { return []byte("x") }, 0},
 		{"payload of another event", "payloads", key('p', seq), func(v []byte) []byte { return bytes.Clone(otherPayload(t, dir)) }, seq},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -22,10 +22,9 @@ import (
 // so that there are few, and each change is written once for every doubling.
 // Nothing waits for any of it. A part carries a MAC under a key made from
 // seal.key, so that nobody without the ledger's keys can plant a state.
-const (
-	behindEvents = 1 << 16
-	behindPoll   = 5 * time.Millisecond
-)
+const behindPoll = 5 * time.Millisecond
+
+var behindEvents uint64 = 1 << 16 // tests make it small
 
 // behind is what is written down. Owned by the goroutine of writeBehind while
 // the ledger runs, and by Open and shut before and after.

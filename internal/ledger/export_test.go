@@ -5,6 +5,13 @@ import "github.com/ledgerd/ledgerd/internal/events"
 // Ahead is how many batches are judged while one before them is not answered.
 const Ahead = inFlightMax + 1
 
+// SetBehindEvents has the state written behind after every n events, until undo.
+func SetBehindEvents(n uint64) (undo func()) {
+	old := behindEvents
+	behindEvents = n
+	return func() { behindEvents = old }
+}
+
 type opener = func(seq uint64, record []byte) ([events.SaltLen]byte, []byte, error)
 
 // Opener opens payload records that are not in the store.

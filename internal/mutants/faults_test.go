@@ -16,6 +16,10 @@ var faults = []fault{
 		patches: []patch{{"internal/events/json.go", `err != nil || n > IntegerMax || n < -IntegerMax {`, `err != nil || n == 0 && text != "0" {`}},
 	},
 	{
+		name: "digest over raw bytes", pkg: "internal/wire", test: "TestDecode",
+		patches: []patch{{"internal/wire/request.go", `r.Canonical = canonicalWithout(v, "operation_id", "trace_id", "wait_ms")`, `r.Canonical = b`}},
+	},
+	{
 		name: "unknown fields taken", pkg: "internal/wire", test: "TestDecodeRefusesAnyOtherShape", short: true,
 		patches: []patch{{"internal/wire/fields.go", `case f.used != len(f.value.Members):`, `case f.used > len(f.value.Members):`}},
 	},
@@ -75,6 +79,14 @@ var faults = []fault{
 	{
 		name: "no doubt after a stop", pkg: "internal/ledger", test: "TestR52_AStopLeavesDoubt", short: true,
 		patches: []patch{{"internal/ledger/open.go", `return w, l.doubtAll(w)`, `return w, nil`}},
+	},
+	{
+		name: "expiry by the wall clock", pkg: "internal/sim", test: "TestFixedSeeds",
+		patches: []patch{{"internal/ledger/run.go", `	now := l.now()
+	for _, run := range l.state.OpenRuns() {
+		if body := Doubted(run, now, false); body != nil {`, `	now := l.clock.wall()
+	for _, run := range l.state.OpenRuns() {
+		if body := Doubted(run, now, false); body != nil {`}},
 	},
 	{
 		name: "an effect is waited for for ever", pkg: "internal/ledger", test: "TestR53_ATimeoutEndsInDoubt",
@@ -144,6 +156,18 @@ var faults = []fault{
 	{
 		name: "effective sets outlive what they follow from", pkg: "internal/projection", test: "TestR15_EffectiveFollowsEveryChange",
 		patches: []patch{{"internal/projection/rights.go", `	case *events.Decision, `, `	case *events.AgentUpdated, *events.Decision, `}},
+	},
+	{
+		name: "policy error allowed: no policy is no restriction", pkg: "internal/ledger", test: "TestR60_AgentWithoutPolicy",
+		patches: []patch{
+			{"internal/ledger/decide.go", `	if j.s.Policy == nil {
+		return reason.NoPolicy
+	}
+	return j.proposal()`, `	if j.s.Policy == nil {
+		return reason.ActionAllowed
+	}
+	return j.proposal()`},
+		},
 	},
 	{
 		name: "unknown action allowed", pkg: "internal/ledger", test: "TestR7_UnknownIsNotDenied",
@@ -280,6 +304,14 @@ var faults = []fault{
 	{
 		name: "missing denial event", pkg: "internal/natsapi", test: "TestR5_R8_AForeignWriteChangesNothing",
 		patches: []patch{{"internal/ledger/ledger.go", `	if err := w.outcome(p, j.outcome, now); err != nil {`, `	if !j.outcome.Decision.Allowed {
+		j.sealed = sealedEvent{event: events.Event{Seq: l.state.Seq, Body: j.outcome.Decision}}
+		return nil
+	}
+	if err := w.outcome(p, j.outcome, now); err != nil {`}},
+	},
+	{
+		name: "an allow that is only counted", pkg: "internal/sim", test: "TestFixedSeeds",
+		patches: []patch{{"internal/ledger/ledger.go", `	if err := w.outcome(p, j.outcome, now); err != nil {`, `	if j.outcome.Decision.Allowed && p.Operation == "memory.read" {
 		j.sealed = sealedEvent{event: events.Event{Seq: l.state.Seq, Body: j.outcome.Decision}}
 		return nil
 	}
@@ -476,6 +508,24 @@ var faults = []fault{
 		patches: []patch{{"internal/natsapi/rates.go", `root := r.rootOf(id)`, `root := id`}},
 	},
 	{
+		name: "no connections kept for admins", pkg: "internal/natsapi", test: "TestR66_AnAdminGetsInWhereNobodyElseDoes",
+		patches: []patch{{"internal/natsapi/auth.go", `who.Role != RoleAdmin && d.server.NumClients() > d.most`, `false`}},
+	},
+	{
+		name: "unnamed connections fill the admins' share", pkg: "internal/natsapi", test: "TestR66_AnAdminGetsInWhereNobodyElseDoes",
+		patches: []patch{{"internal/natsapi/guard.go", `!s.door.presented(c.Cid) && `, `s.door.presented(c.Cid) && `}},
+	},
+	{
+		name: "subscriptions without bound", pkg: "internal/natsapi", test: "TestR66_OneInboxIsNotDeliveredWithoutBound",
+		patches: []patch{{"internal/natsapi/guard.go", `n > maxSubscriptions {`, `n > 100*maxSubscriptions {`}},
+	},
+	{
+		name: "refusals after queueing are not counted", pkg: "internal/natsapi", test: "TestR66_WhatWaitedTooLongIsOverloaded",
+		patches: []patch{{"internal/natsapi/api.go", `	case out.Refused:
+		r.api.refuse(r.m, r.proposal.Subject, r.reply, out.Reason)`, `	case out.Refused:
+		respond(r.m, out.Reply, out.Reason)`}},
+	},
+	{
 		name: "trees do not take turns", pkg: "internal/ledger", test: "TestR66_NobodyWaitsForMoreThanARound",
 		patches: []patch{{"internal/ledger/fair.go", `		root := rootOf(id)`, `		root := "all"`}},
 	},
@@ -498,6 +548,14 @@ var faults = []fault{
 		patches: []patch{{"internal/natsapi/feed.go", `state.LastSeq > durable {`, `state.LastSeq > 2*durable+1000 {`}},
 	},
 	{
+		name: "the watcher takes a gap", pkg: "client", test: "TestR74_WatchFindsATamperedStream",
+		patches: []patch{{"client/watch.go", `	case e.Seq > f.next:
+		return fmt.Errorf("%w: expected event %d, found %d", ErrGap, f.next, e.Seq)
+`, `	case e.Seq > f.next:
+		f.next, f.prev = e.Seq, events.Hash{}
+`}},
+	},
+	{
 		name: "the watcher takes any predecessor", pkg: "client", test: "TestR74_WatchFindsATamperedStream",
 		patches: []patch{{"client/watch.go", `if !expected.IsZero() && e.Prev != expected {`, `if !expected.IsZero() && e.Prev.IsZero() {`}},
 	},
@@ -505,7 +563,7 @@ var faults = []fault{
 	// The auditor.
 	{
 		name: "prev not checked by audit", pkg: "internal/audit", test: "TestSourceDamage",
-		patches: []patch{{"internal/audit/audit.go", `if e.Prev != before {`, `if e.Prev.IsZero() {`}},
+		patches: []patch{{"internal/audit/audit.go", `if e.prev != before {`, `if e.prev.IsZero() {`}},
 	},
 	{
 		name: "tree root not checked by audit", pkg: "internal/audit", test: "TestSourceDamage",
@@ -513,7 +571,7 @@ var faults = []fault{
 	},
 	{
 		name: "commitments not recomputed by audit", pkg: "tools/verify", test: "TestAttacks",
-		patches: []patch{{"internal/audit/audit.go", `got := events.PayloadCommitment(p.Salt, p.Bytes); got != e.Payload {`, `got := events.PayloadCommitment(p.Salt, p.Bytes); got.IsZero() {`}},
+		patches: []patch{{"internal/audit/examine.go", `got := events.PayloadCommitment(p.Salt, p.Bytes); got != e.Payload {`, `got := events.PayloadCommitment(p.Salt, p.Bytes); got.IsZero() {`}},
 	},
 	{
 		name: "remembered checkpoint not compared", pkg: "tools/verify", test: "TestR81_RememberedCheckpoint",

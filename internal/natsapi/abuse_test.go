@@ -230,7 +230,7 @@ func TestR91_ObserversCannotWriteThroughTheAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	control, err := f.own(t, WorkResponder).SubscribeSync("gov.main.control.*.>")
+	control, err := f.own(t, ControlResponder).SubscribeSync("gov.main.control.*.>")
 	if err != nil {
 		t.Fatal(err)
 	}

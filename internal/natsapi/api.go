@@ -171,12 +171,17 @@ func (a *api) replyOf(m request, id string) replyKind {
 	return foreignReply
 }
 
-// refuse turns a request away before judgement: counted, one event a second.
-func (a *api) refuse(m request, id string, reply replyKind, code reason.Code) {
+// count counts a refusal: one event a second tells of all.
+func (a *api) count(id string, code reason.Code) {
 	a.turnedAway.add(string(code))
 	if code != reason.NotKnownCommitted {
 		a.refused.Add(id, string(code), time.Now())
 	}
+}
+
+// refuse turns a request away before judgement, counted.
+func (a *api) refuse(m request, id string, reply replyKind, code reason.Code) {
+	a.count(id, code)
 	if reply == ownReply {
 		respond(m, wire.Error(code), code)
 	}

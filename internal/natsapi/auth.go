@@ -22,6 +22,8 @@ type door struct {
 	own    map[string]Part               // ledgerd's own public keys
 	rights map[Part]Rights               // and what each part may do
 
+	most int // connections of all but admins
+
 	// Set before the server starts.
 	server   *server.Server
 	accounts map[string]*server.Account
@@ -60,13 +62,14 @@ func (d *door) Check(ca server.ClientAuthentication) bool {
 		return false
 	}
 	var rights Rights
+	var who Identity
 	if c.part != "" {
 		d.settle(c, "")
 		rights = d.rights[c.part]
-	} else if who, ok := d.identify(c); ok {
-		rights = Permissions(d.ledger, who)
+	} else if found, ok := d.identify(c); ok {
+		who, rights = found, Permissions(d.ledger, found)
 	}
-	if c.part == "" && d.crowded(c.id, ca.GetID()) {
+	if c.part == "" && (d.crowded(c.id, ca.GetID()) || who.Role != RoleAdmin && d.server.NumClients() > d.most) {
 		return false
 	}
 	if ca.Kind() != server.CLIENT || !signed(opts.Nkey, opts.Sig, ca.GetNonce()) {
@@ -111,6 +114,26 @@ func (d *door) crowded(id string, self uint64) bool {
 		}
 	}
 	return live >= connectionsPerID
+}
+
+// who is whose a connection is, and in what role; both are empty for ledgerd's
+// own.
+func (d *door) who(cid uint64) (id, role string) {
+	d.mu.Lock()
+	c := d.conns[cid]
+	d.mu.Unlock()
+	if c == nil || c.part != "" {
+		return "", ""
+	}
+	who, _ := d.lookup(c.key)
+	return who.ID, who.Role
+}
+
+// presented reports whether a connection has said who it is.
+func (d *door) presented(cid uint64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.conns[cid] != nil
 }
 
 // enter records c under cid. It reports false for a connection that presents

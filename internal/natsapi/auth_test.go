@@ -212,7 +212,7 @@ func TestR13_RekeyCutsByKey(t *testing.T) {
 func TestR91_OwnConnections(t *testing.T) {
 	b := startBench(t)
 	for part, want := range map[Part]string{
-		WorkResponder:  "_INBOX.bot.x",
+		WorkResponder: "_INBOX.bot.x", ControlResponder: "_INBOX.bot.x",
 		FeedResponder:  "_INBOX.eye.x",
 		WorkDispatcher: "gov.main.checkpoint gov.main.control.state gov.main.exec.ping gov.main.notify.bot.x gov.main.pending.security.a",
 		FeedDispatcher: "gov.main.checkpoint",
@@ -235,7 +235,7 @@ func TestR91_OwnConnections(t *testing.T) {
 			"$JS.API.STREAM.INFO.LEDGER_main", "$JS.API.STREAM.DELETE.LEDGER_main", "$JS.API.STREAM.PURGE.LEDGER_main",
 			"$JS.API.CONSUMER.CREATE.LEDGER_main.c", "$JS.API.STREAM.CREATE.EVIL", "$SYS.REQ.SERVER.PING", "led.main.x", "led.other.x", "x",
 		} {
-			if part == WorkResponder && s == "_INBOX.eye.x" || part == FeedResponder && s == "_INBOX.bot.x" {
+			if (part == WorkResponder || part == ControlResponder) && s == "_INBOX.eye.x" || part == FeedResponder && s == "_INBOX.bot.x" {
 				continue // the same right
 			}
 			w.send("PUB %s 0\r\n\r\n", s)

@@ -141,12 +141,15 @@ func (n *Node) connect(c Config) error {
 		n.ledger.Hooks.Durable = func(uint64) { n.feed.Notify() }
 		n.running.Go(func() { n.follow(ctx) })
 	}
-	for part, lanes := range map[Part][]string{WorkResponder: {"propose", "query", "control", "effect"}, FeedResponder: {"query"}} {
+	for part, lanes := range map[Part][]string{WorkResponder: {"propose", "query"}, ControlResponder: {"control", "effect"}, FeedResponder: {"query"}} {
 		if err := n.serve(part, lanes, c.Version); err != nil {
 			return err
 		}
 	}
 	n.running.Go(func() { n.summarise(ctx) })
+	n.running.Go(func() {
+		n.server.guard(ctx, func(id string) { n.api.count(id, reason.Overloaded) })
+	})
 	n.running.Go(func() {
 		select {
 		case err := <-n.server.Failed():
@@ -157,8 +160,10 @@ func (n *Node) connect(c Config) error {
 	return nil
 }
 
-// serve registers the micro service on one of the responders. In FEED, where
-// nothing may discover services, it only answers queries.
+// serve registers the micro service on one of the responders: in WORK there are
+// two instances, so that control requests and reports are not behind what agents
+// send on any connection. In FEED, where nothing may discover services, it only
+// answers queries.
 func (n *Node) serve(part Part, lanes []string, version string) error {
 	nc, err := n.server.Connect(part)
 	if err != nil {

@@ -227,3 +227,42 @@ func TestR66_WhatWaitedTooLongIsOverloaded(t *testing.T) {
 		return refused["researcher overloaded"] == 50 && refused["formatter overloaded"] == 1 && decided["researcher"] == 0
 	})
 }
+
+// Many connections that do nothing but send do not make the server cut off
+// ledgerd itself: others are answered all the while, and an admin's verb too.
+func TestR66_AFloodDoesNotCutLedgerdOff(t *testing.T) {
+	f := openFront(t, func(c *natsapi.Config) { c.Rate, c.Burst = 1, 60 })
+	at := f.head()
+	body := make([]byte, 4000)
+	var all sync.WaitGroup
+	flood := make(chan struct{})
+	for range 60 {
+		nc, err := f.dial("researcher")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		all.Go(func() {
+			<-flood
+			for range 6000 {
+				if nc.Publish("gov.main.propose.researcher.memory.read", body) != nil || !nc.IsConnected() {
+					return
+				}
+			}
+		})
+	}
+	f.conn("formatter")
+	close(flood)
+	for range 20 {
+		want(t, f.propose("formatter", "memory.read", aRead), "visible_from")
+		want(t, f.ask("admin", "control", "agent.revoke", `{"agent_id":"nobody"}`), "not_found")
+	}
+	all.Wait()
+	if s := f.node.Stats(); s.SlowConsumers != 0 || s.Dropped != 0 {
+		t.Errorf("%d connections cut off as slow, %d requests lost", s.SlowConsumers, s.Dropped)
+	}
+	eventually(t, "the flood is counted", func() bool {
+		refused, _ := f.refusals(at)
+		return refused["researcher rate_limited"] > 0
+	})
+}

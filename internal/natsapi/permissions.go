@@ -130,11 +130,12 @@ type Part string
 
 // The parts.
 const (
-	WorkResponder  Part = "responder in WORK"
-	FeedResponder  Part = "responder in FEED"
-	WorkDispatcher Part = "dispatcher in WORK"
-	FeedDispatcher Part = "dispatcher in FEED"
-	FeedWriter     Part = "feed in LOG"
+	WorkResponder    Part = "responder in WORK"
+	ControlResponder Part = "control responder in WORK" // what must not stand in line with proposals
+	FeedResponder    Part = "responder in FEED"
+	WorkDispatcher   Part = "dispatcher in WORK"
+	FeedDispatcher   Part = "dispatcher in FEED"
+	FeedWriter       Part = "feed in LOG"
 )
 
 // ownInbox is the inbox prefix of ledgerd's own connections; svc is no id.
@@ -148,12 +149,14 @@ func ownRights(ledger string) map[Part]Rights {
 	stream := StreamName(ledger)
 	return map[Part]Rights{
 		WorkResponder: {
-			Account: accountWork,
-			Publish: []string{"_INBOX.>"},
-			Subscribe: []string{
-				gov("propose.>"), gov("query.>"), gov("effect.>"), gov("permit.>"), gov("approve.>"),
-				gov("control.*.>"), "$SRV.>",
-			},
+			Account:   accountWork,
+			Publish:   []string{"_INBOX.>"},
+			Subscribe: []string{gov("propose.>"), gov("query.>"), "$SRV.>"},
+		},
+		ControlResponder: {
+			Account:   accountWork,
+			Publish:   []string{"_INBOX.>"},
+			Subscribe: []string{gov("control.*.>"), gov("effect.>"), gov("permit.>"), gov("approve.>"), "$SRV.>"},
 		},
 		FeedResponder: {
 			Account:   accountFeed,

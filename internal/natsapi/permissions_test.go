@@ -152,7 +152,7 @@ func TestR91_OwnRightsAreApart(t *testing.T) {
 				t.Errorf("%s may use %s", part, s)
 			}
 		}
-		responder := part == WorkResponder || part == FeedResponder
+		responder := part == WorkResponder || part == ControlResponder || part == FeedResponder
 		if responder != slices.Equal(r.Publish, []string{"_INBOX.>"}) {
 			t.Errorf("%s publishes %q", part, r.Publish)
 		}

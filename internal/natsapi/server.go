@@ -47,6 +47,7 @@ type ServerOptions struct {
 	// MaxStore bounds the bytes of the stream on disk. Default 8 GiB.
 	MaxStore int64
 	// MaxConnections bounds the clients, ledgerd's own included. Default 4096.
+	// The last 64, at most a quarter, are for admins.
 	MaxConnections int
 	// Lookup finds who holds a public key, revoked ones too. It is called from
 	// many goroutines and must see a revocation before Disconnect is called.
@@ -61,14 +62,16 @@ type ServerOptions struct {
 
 // Limits of the embedded server.
 const (
-	maxControlLine = 2 << 10  // a CONNECT of any client, the longest subject with the longest reply
-	maxPending     = 32 << 20 // bytes a slow reader may keep waiting before it is dropped
+	maxControlLine = 2 << 10         // a CONNECT of any client, the longest subject with the longest reply
+	maxPending     = 64 << 20        // bytes a slow reader may keep waiting before it is dropped; see guard
+	writeDeadline  = 2 * time.Second // for a reader to take anything at all
 	// A handler subscribes once for each of its actions.
 	maxSubscriptions = events.CapabilitiesMax + 64
 	maxSubjectTokens = 16 // of a subscription; led.<L>.<category>.<agent>.<name>.<operation> has 11
 	maxConsumers     = 1024
 	defaultMaxStore  = 8 << 30
 	authTimeout      = 2 // seconds from connection to CONNECT
+	adminReserve     = 64
 	startTimeout     = 10 * time.Second
 )
 
@@ -103,7 +106,7 @@ func StartServer(o ServerOptions) (*Server, error) {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.door = &door{
-		ledger: o.Ledger, lookup: o.Lookup, denied: o.OnDenied, fault: s.log.Error,
+		ledger: o.Ledger, lookup: o.Lookup, denied: o.OnDenied, fault: s.log.Error, most: o.MaxConnections - min(adminReserve, o.MaxConnections/4),
 		own: map[string]Part{}, rights: ownRights(o.Ledger), accounts: map[string]*server.Account{},
 		conns: map[uint64]*conn{}, probes: map[string]bool{}, sweepAt: sweepMin,
 	}
@@ -173,6 +176,7 @@ func (o *ServerOptions) config() (*server.Options, error) {
 	no.MaxControlLine = maxControlLine
 	no.MaxPayload = events.PayloadBytesMax
 	no.MaxPending = maxPending
+	no.WriteDeadline = writeDeadline
 	return no, nil
 }
 

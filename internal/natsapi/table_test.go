@@ -364,8 +364,24 @@ func TestR91_R92_WhatAnswers(t *testing.T) {
 		})
 	}
 	// The micro service answers its discovery to the admin, and to nobody else.
-	m, err := f.conn("admin").Request("$SRV.INFO.ledgerd", nil, 10*time.Second)
-	if err != nil || !strings.Contains(string(m.Data), `"gov.main.propose.\u003e"`) && !strings.Contains(string(m.Data), `"gov.main.propose.>"`) {
-		t.Errorf("$SRV.INFO: %v", err)
+	sub, err := f.conn("admin").SubscribeSync("_INBOX.admin.discovery")
+	if err == nil {
+		err = f.conn("admin").PublishRequest("$SRV.INFO.ledgerd", sub.Subject, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := ""
+	for range 2 { // one for what agents ask, one for control
+		m, err := sub.NextMsg(10 * time.Second)
+		if err != nil {
+			t.Fatalf("$SRV.INFO: %v", err)
+		}
+		told += string(m.Data)
+	}
+	for _, lane := range []string{"propose.", "query.", "control.*.", "effect."} {
+		if !strings.Contains(told, `"gov.main.`+lane+`\u003e"`) && !strings.Contains(told, `"gov.main.`+lane+`>"`) {
+			t.Errorf("$SRV.INFO does not tell of %s: %s", lane, told)
+		}
 	}
 }

@@ -172,6 +172,23 @@ func TestSim(t *testing.T) {
 	}
 }
 
+// TestFixedSeeds runs the same few histories every time: what notices a fault at
+// once, and those that have found one.
+func TestFixedSeeds(t *testing.T) {
+	for _, seed := range append(seeds(1, 40), 64) {
+		if _, err := run(seed, nil); err != nil {
+			t.Fatalf("go test ./internal/sim -run TestSim -seed=%d: %v", seed, err)
+		}
+	}
+}
+
+func seeds(from, to uint64) (list []uint64) {
+	for ; from <= to; from++ {
+		list = append(list, from)
+	}
+	return list
+}
+
 // history runs one seed, some of them twice, which must come to the same.
 func history(seed uint64) (volumes, error) {
 	w, err := run(seed, nil)

@@ -325,7 +325,7 @@ func (w *world) step(n int) error {
 		err = w.settle()
 	case at < 86:
 		w.hand()
-	case at < 97:
+	case at < 94:
 		err = w.work()
 	default:
 		err = w.tick()
