@@ -8,6 +8,7 @@
 package events
 
 import (
+	"bytes"
 	"encoding/hex"
 	"strings"
 )
@@ -64,31 +65,36 @@ func Parse(b []byte) (Event, error) {
 
 func (e *Event) fields(c *coder, t *string, body func() Body) {
 	c.object(func(c *coder) {
-		c.key("v")
-		c.version()
-		c.uint("seq", &e.Seq)
-		if c.err == nil && e.Seq == 0 {
-			c.fail("seq is 0")
-		}
-		c.hash("prev", &e.Prev)
-		c.time("time", &e.Time)
-		e.uuid(c)
-		c.str("type", t)
-		c.str("agent", &e.Agent)
-		if c.err == nil && e.Agent != System && !ValidID(e.Agent) {
-			c.fail("agent is no id")
-		}
-		c.optUint("cause", &e.Cause)
-		if c.err == nil && e.Cause >= e.Seq {
-			c.fail("cause is not an earlier event")
-		}
-		c.optHash("payload", &e.Payload)
+		e.envelope(c, t)
 		b := body()
 		c.key("body")
 		if c.err == nil {
 			c.object(b.fields)
 		}
 	})
+}
+
+// envelope is what stands before the body.
+func (e *Event) envelope(c *coder, t *string) {
+	c.key("v")
+	c.version()
+	c.uint("seq", &e.Seq)
+	if c.err == nil && e.Seq == 0 {
+		c.fail("seq is 0")
+	}
+	c.hash("prev", &e.Prev)
+	c.time("time", &e.Time)
+	e.uuid(c)
+	c.str("type", t)
+	c.str("agent", &e.Agent)
+	if c.err == nil && e.Agent != System && !ValidID(e.Agent) {
+		c.fail("agent is no id")
+	}
+	c.optUint("cause", &e.Cause)
+	if c.err == nil && e.Cause >= e.Seq {
+		c.fail("cause is not an earlier event")
+	}
+	c.optHash("payload", &e.Payload)
 }
 
 func (e *Event) uuid(c *coder) {
@@ -147,15 +153,54 @@ func UUIDString(id [16]byte) string {
 	return string(b[:])
 }
 
-// StreamSubject is the NATS subject an event is published on:
+// Label is what an event is published under.
+type Label struct {
+	Type      Type
+	Agent     string
+	Operation string // of a decision
+	Time      Time
+}
+
+// Subject is the NATS subject an event is published on:
 // led.<ledger>.<category>.<agent>.<name>[.<operation>].
-func (e *Event) StreamSubject(ledger string) string {
-	category, name, _ := strings.Cut(string(e.Body.Type()), ".")
-	s := "led." + ledger + "." + category + "." + e.Agent + "." + name
-	if d, ok := e.Body.(*Decision); ok {
-		s += "." + d.Operation
+func (l *Label) Subject(ledger string) string {
+	category, name, _ := strings.Cut(string(l.Type), ".")
+	s := "led." + ledger + "." + category + "." + l.Agent + "." + name
+	if l.Operation != "" {
+		s += "." + l.Operation
 	}
 	return s
+}
+
+// StreamSubject is the NATS subject e is published on.
+func (e *Event) StreamSubject(ledger string) string {
+	l := Label{Type: e.Body.Type(), Agent: e.Agent}
+	if d, ok := e.Body.(*Decision); ok {
+		l.Operation = d.Operation
+	}
+	return l.Subject(ledger)
+}
+
+// ParseLabel reads the label off the bytes of an event, and little more: it is
+// for bytes that Append has made. Of such it finds what Parse would.
+func ParseLabel(b []byte) (Label, error) {
+	var e Event
+	var t string
+	c := coder{buf: b, reading: true, first: true}
+	c.lit("{")
+	e.envelope(&c, &t)
+	l := Label{Type: Type(t), Agent: e.Agent, Time: e.Time}
+	if l.Type == TypeDecisionAllowed || l.Type == TypeDecisionDenied {
+		c.lit(`,"body":{"subject":`)
+		before := []byte(`],"operation":`) // no string can hold it, for its quotes
+		if at := bytes.Index(c.buf[min(c.pos, len(c.buf)):], before); c.err == nil && at >= 0 {
+			c.pos += at + len(before)
+		} else {
+			c.fail("a decision without an operation")
+		}
+		c.text(&l.Operation)
+	}
+	return l, c.err
 }
 
 // Unsupported is written as the operation of a request that names none we

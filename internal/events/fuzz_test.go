@@ -87,6 +87,10 @@ func FuzzParse(f *testing.F) {
 		if err != nil || !bytes.Equal(again, b) {
 			t.Fatalf("accepted %q, written back as %q (%v)", b, again, err)
 		}
+		l, err := ParseLabel(b)
+		if err != nil || l.Subject("main") != e.StreamSubject("main") || l.Type != e.Body.Type() || l.Time != e.Time {
+			t.Fatalf("the label of %q is %+v (%v)", b, l, err)
+		}
 		if _, err := ParseJSON(b); err != nil {
 			t.Fatalf("accepted an event that is no strict JSON: %v: %q", err, b)
 		}

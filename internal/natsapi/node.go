@@ -286,21 +286,19 @@ func refusals(r Refusal) events.Refusals {
 }
 
 func meta(name, origin string) func(uint64, []byte) (string, nats.Header, error) {
+	source := "/ledgers/" + name
 	return func(seq uint64, b []byte) (string, nats.Header, error) {
-		e, err := events.Parse(b)
+		l, err := events.ParseLabel(b)
 		if err != nil {
 			return "", nil, err
 		}
 		id := origin + "/" + strconv.FormatUint(seq, 10)
-		return e.StreamSubject(name), nats.Header{
-			"Nats-Msg-Id":        {id},
-			"ce-specversion":     {"1.0"},
-			"ce-id":              {id},
-			"ce-source":          {"/ledgers/" + name},
-			"ce-type":            {"io.ledgerd." + string(e.Body.Type()) + ".v1"},
-			"ce-time":            {e.Time.String()},
-			"ce-datacontenttype": {"application/json"},
-		}, nil
+		values := [...]string{id, "1.0", id, source, "io.ledgerd." + string(l.Type) + ".v1", l.Time.String(), "application/json"}
+		header := make(nats.Header, 12) // the feed adds what the message must follow
+		for i, name := range [len(values)]string{"Nats-Msg-Id", "ce-specversion", "ce-id", "ce-source", "ce-type", "ce-time", "ce-datacontenttype"} {
+			header[name] = values[i : i+1 : i+1]
+		}
+		return l.Subject(name), header, nil
 	}
 }
 
