@@ -196,6 +196,9 @@ func (l *Ledger) reply(j *job) (*wire.Reply, error) {
 	}
 	o := j.outcome
 	r := &wire.Reply{Decision: o.Decision, Seq: j.sealed.event.Seq, EventID: events.UUIDString(j.sealed.event.ID), Hash: j.sealed.leaf, Faults: o.Faults}
+	if len(o.Steps) > 0 {
+		r.Steps = make([]wire.Step, 0, len(o.Steps))
+	}
 	for _, step := range o.Steps {
 		r.Steps = append(r.Steps, wire.Step{StepID: step.StepID, Action: step.Action, Reason: reason.Code(step.Reason)})
 	}
@@ -353,7 +356,7 @@ func (l *Ledger) event(seq uint64) (events.Event, events.Hash, error) {
 const (
 	checkpointEvery  = 100 * time.Millisecond
 	checkpointEvents = 256
-	checkpointGap    = 20 * time.Millisecond // its syncs compete with the log's own
+	checkpointGap    = 80 * time.Millisecond // its syncs compete with the log's own
 	noteEvery        = time.Second
 )
 

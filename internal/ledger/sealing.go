@@ -132,7 +132,7 @@ func (o *Outcome) DigestStep(salt [events.SaltLen]byte, n uint64) {
 // stepSalt is the salt of the n-th step's arguments, counted from 1:
 // SHA-256("ledgerd/step/v1\n" ‖ salt ‖ u64be n).
 func stepSalt(salt [events.SaltLen]byte, n uint64) [events.SaltLen]byte {
-	b := append([]byte("ledgerd/step/v1\n"), salt[:]...)
+	b := append(append(make([]byte, 0, 64), "ledgerd/step/v1\n"...), salt[:]...)
 	return sha256.Sum256(binary.BigEndian.AppendUint64(b, n))
 }
 

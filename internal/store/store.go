@@ -48,6 +48,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/ledgerd/ledgerd/internal/events"
@@ -148,6 +149,12 @@ func (o Options) pebble(fs vfs.FS, f *fault, readOnly bool) *pebble.Options {
 	for i := range p.Levels {
 		p.Levels[i].BlockSize = blockBytes
 	}
+	// A burst is taken up rather than stopped: writes wait for flushes and
+	// compactions only far behind them.
+	p.MemTableStopWritesThreshold, p.L0StopWritesThreshold = 4, 40
+	// What is flushed is soon compacted, and need not be compressed twice.
+	p.Levels[0].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
+	p.Levels[1].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
 	if o.memTableBytes != 0 {
 		p.MemTableSize = o.memTableBytes
 	}
