@@ -669,8 +669,11 @@ func (w *world) emergencies() (string, object) {
 	for _, r := range w.model.openRuns() {
 		if r.state == "in_doubt" && w.percent(60) {
 			outcome := "not_done"
-			if w.effects[r.effect()] > 0 {
+			switch {
+			case w.effects[r.effect()] > 0:
 				outcome = "done"
+			case len(w.flight) > 0 || slices.ContainsFunc(w.execs, func(e wire.Exec) bool { return e.OperationID == r.effect() }):
+				continue // its message may still arrive: nobody can say that it is not done
 			}
 			return "run.resolve", object{"run_id": r.id, "step_id": r.steps[r.next], "outcome": outcome}
 		}

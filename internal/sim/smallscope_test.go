@@ -473,3 +473,79 @@ func naiveRead(f forest, kinds []scopeRecord, has []int, reader int, owner, name
 	}
 	return reason.VisibleFrom, agentName(shown), ""
 }
+
+// R14, R64: emergency denies. Every forest of at most five agents × who declares
+// the first of two capabilities × for every agent as the top of a subtree, and for
+// the whole ledger, a deny of nothing, of the first capability or of everything;
+// then all of them lifted again.
+func TestSmallScopeDenies(t *testing.T) {
+	total := int64(0)
+	for n := 1; n <= scopeAgents; n++ {
+		list := forests(n)
+		states := spread(t, len(list)<<n, func(shard int) int64 {
+			if shard%sampled(n) != 0 {
+				return 0
+			}
+			return denials(t, list[shard>>n], shard&(1<<n-1))
+		})
+		t.Logf("%d agents: %d forests, %d states", n, len(list), states)
+		total += states
+	}
+	t.Logf("emergency denies: %d states, whole %v", total, *whole)
+}
+
+// denials goes through every way to deny two capabilities, the first of which
+// the agents of a mask declare.
+func denials(t *testing.T, f forest, declared int) (states int64) {
+	ways := 3
+	for range f {
+		ways *= 3
+	}
+	for way := range ways {
+		c := newScope(t, f, 3, nil)
+		for i := range f {
+			c.declare(i, 2|declared>>i&1)
+		}
+		var denies []events.Emergency
+		taken := make([]int, len(f)) // by the denies on each agent's own subtree
+		all := 0
+		for i, rest := 0, way; i <= len(f); i, rest = i+1, rest/3 {
+			if rest%3 == 0 {
+				continue
+			}
+			d := events.Emergency{Scope: events.ScopeAll, Epoch: uint64(len(denies)) + 1, All: rest%3 == 2}
+			mask := 3
+			if !d.All {
+				d.Capabilities, mask = setOf[1], 1
+			}
+			if i < len(f) {
+				d.Scope, taken[i] = agentName(i), mask
+			} else {
+				all = mask
+			}
+			c.apply(&events.EmergencyDenied{Emergency: d}, nil)
+			denies = append(denies, d)
+		}
+		states += 2
+		compare := func(taken []int, all int) {
+			for i, a := range c.agents {
+				want := 3 &^ all
+				for _, level := range f.line(i) {
+					want &= (2 | declared>>level&1) &^ taken[level]
+				}
+				if got := c.mask(a); got != want {
+					t.Errorf("%v declares %b, denied %v: %s holds %02b, want %02b", f, declared, denies, a.ID, got, want)
+				}
+			}
+		}
+		compare(taken, all)
+		for _, d := range denies {
+			c.apply(&events.EmergencyLifted{Emergency: d}, nil)
+		}
+		compare(make([]int, len(f)), 0)
+		if t.Failed() {
+			return states
+		}
+	}
+	return states
+}
