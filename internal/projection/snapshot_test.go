@@ -48,6 +48,11 @@ func same(t rapid.TB, s, restored *State) {
 		for e := range s.operations.all() {
 			fmt.Fprintln(&b, e)
 		}
+		fmt.Fprintln(&b, s.DenyEpoch, s.denies, len(s.open), len(s.runAt))
+		for _, id := range sortedKeys(s.runs) {
+			r := s.runs[id]
+			fmt.Fprintln(&b, *r, s.runAt[r.Decision] == r, s.open[id] == r, s.agents[r.Agent].Runs)
+		}
 		for _, name := range sortedKeys(s.byText()) {
 			fmt.Fprintln(&b, name, *s.byText()[name])
 		}
@@ -276,6 +281,7 @@ func randomEntry(t *rapid.T, s *State) entry {
 	if old != nil {
 		gone.Class, gone.Visibility = string(old.Class), old.Visibility
 	}
+	effect := events.Effect{RunID: "run-" + id, StepID: "one", Action: "x.one", OperationID: "run-" + id + "/one"}
 	return rapid.SampledFrom([]entry{
 		of(&events.AgentRegistered{AgentID: id, ParentID: other, Capabilities: capabilities, PublicKey: key}),
 		of(&events.AgentUpdated{AgentID: id, Capabilities: capabilities}),
@@ -290,8 +296,17 @@ func randomEntry(t *rapid.T, s *State) entry {
 		of(&events.RequestsRefused{Refusals: events.Refusals{ID: id}}),
 		of(&events.LedgerOpened{Rules: 2}),
 		activated(version, text),
-		{&events.MemoryWritten{Record: rec}, open},
+		{body: &events.MemoryWritten{Record: rec}, open: open},
 		of(&events.MemoryDeleted{Record: gone}),
+		asked(id, &events.RunAdmitted{RunID: "run-" + id, SOPID: "sop", SOPVersion: 1, Steps: []string{"one", "two"}, Actions: []string{"x.one", "x.one"}}),
+		asked(id, &events.RunStarted{RunID: "run-" + id}),
+		asked(id, &events.EffectStarted{Effect: effect}),
+		asked(id, &events.EffectFinished{Effect: effect}),
+		asked(id, &events.RunDoubted{RunID: "run-" + id, StepID: "one", Reason: "in_doubt"}),
+		asked(id, &events.RunFailed{RunID: "run-" + id, StepID: "two", Reason: "not_authorized"}),
+		of(&events.Decision{Subject: id, Operation: "run.cancel", Allowed: true, RunID: "run-" + other}),
+		of(&events.EmergencyDenied{Emergency: events.Emergency{Scope: id, All: true, Epoch: s.DenyEpoch + 1}}),
+		of(&events.EmergencyLifted{Emergency: events.Emergency{Scope: id, All: true, Epoch: s.DenyEpoch}}),
 	}).Draw(t, "entry")
 }
 

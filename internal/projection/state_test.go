@@ -18,12 +18,16 @@ const document = "apiVersion: ledgerd/v1\nkind: Policy\nversion: p1\nenvironment
 type entry struct {
 	body events.Body
 	open string
+	by   string // an agent; empty is nobody
 }
 
 func of(b events.Body) entry { return entry{body: b} }
 
+// asked is an event that follows from the one before it, which an agent asked for.
+func asked(agent string, b events.Body) entry { return entry{body: b, by: agent} }
+
 func activated(version, text string) entry {
-	return entry{&events.PolicyActivated{Version: version, Digest: sha256.Sum256([]byte(text)), Rules: 1}, text}
+	return entry{body: &events.PolicyActivated{Version: version, Digest: sha256.Sum256([]byte(text)), Rules: 1}, open: text}
 }
 
 func record(owner, name, visibility, class string, revision uint64) events.Record {
@@ -32,7 +36,7 @@ func record(owner, name, visibility, class string, revision uint64) events.Recor
 }
 
 func written(owner, name, visibility, class string, revision uint64, open string) entry {
-	return entry{&events.MemoryWritten{Record: record(owner, name, visibility, class, revision)}, open}
+	return entry{body: &events.MemoryWritten{Record: record(owner, name, visibility, class, revision)}, open: open}
 }
 
 func created() entry {
@@ -66,6 +70,9 @@ func start() []entry {
 const tick = 1_000_000
 
 func (s *State) next(e entry) *events.Event {
+	if e.by != "" {
+		return &events.Event{Seq: s.Seq + 1, Time: s.Time + tick, Agent: e.by, Cause: s.Seq, Body: e.body}
+	}
 	return &events.Event{Seq: s.Seq + 1, Time: s.Time + tick, Agent: "sys", Body: e.body}
 }
 
@@ -164,9 +171,9 @@ func TestR60_InconsistentEventsStopTheFold(t *testing.T) {
 		"principal revoked twice":      of(&events.PrincipalRevoked{ID: "eyes"}),
 		"last admin revoked":           of(&events.PrincipalRevoked{ID: "admin"}),
 		"policy without document":      of(activated("p2", second).body),
-		"policy of another document":   {activated("p1", document).body, second},
+		"policy of another document":   {body: activated("p1", document).body, open: second},
 		"policy under a used version":  activated("p1", second),
-		"policy by another name":       {&events.PolicyActivated{Version: "p2", Digest: sha256.Sum256([]byte(document))}, document},
+		"policy by another name":       {body: &events.PolicyActivated{Version: "p2", Digest: sha256.Sum256([]byte(document))}, open: document},
 		"policy that cannot be read":   activated("p2", document+"allow: all\n"),
 		"policy that is an agent":      activated("p2", "kind: Agent\nid: a\ncapabilities: []\n"),
 		"first revision 0":             written("kid", "note.a", "private", "preference", 0, ""),
@@ -188,8 +195,8 @@ func TestR60_InconsistentEventsStopTheFold(t *testing.T) {
 		"deletion at a wrong revision": of(&events.MemoryDeleted{Record: record("kid", "secret.a", "private", "secret", 3)}),
 		"deletion by another class":    of(&events.MemoryDeleted{Record: record("kid", "secret.a", "private", "preference", 2)}),
 		"deletion by another view":     of(&events.MemoryDeleted{Record: record("kid", "secret.a", "children", "secret", 2)}),
-		"decision with open payload":   {&events.Decision{Subject: "root"}, "true"},
-		"deletion with open payload":   {&events.MemoryDeleted{Record: record("kid", "secret.a", "private", "secret", 2)}, "true"},
+		"decision with open payload":   {body: &events.Decision{Subject: "root"}, open: "true"},
+		"deletion with open payload":   {body: &events.MemoryDeleted{Record: record("kid", "secret.a", "private", "secret", 2)}, open: "true"},
 	} {
 		s := folded(t, start()...)
 		if err := s.apply(e); err == nil || !errors.Is(err, ErrInconsistent) && !strings.HasPrefix(name, "policy") {
