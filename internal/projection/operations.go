@@ -184,7 +184,8 @@ func (s *State) foldDecision(seq uint64, d *events.Decision) error {
 		r.Cancelling = true
 		s.changedRun(r)
 	}
-	if d.OperationID == "" || d.Operation == "memory.read" {
+	step := d.StepID != "" && d.Operation == "sop.validate"
+	if d.OperationID == "" || step || d.Operation == "memory.read" {
 		return nil
 	}
 	e, first, err := s.operations.add(d.Subject, d.OperationID, Operation{seq, d.Operation})
