@@ -344,7 +344,7 @@ var faults = []fault{
 	},
 	{
 		name: "op id of a resolution not remembered", pkg: "internal/projection", test: "TestR51_AResolutionIsRemembered",
-		patches: []patch{{"internal/projection/operations.go", `if d.OperationID == "" || d.Operation == "memory.read" {`, `if d.OperationID == "" || d.StepID != "" || d.Operation == "memory.read" {`}},
+		patches: []patch{{"internal/projection/operations.go", `step := d.StepID != "" && d.Operation == "sop.validate"`, `step := d.StepID != ""`}},
 	},
 	{
 		name: "op id used again with other content", pkg: "internal/ledger", test: "TestR51_OperationIDs",
