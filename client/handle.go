@@ -91,8 +91,8 @@ var stopPoint = func(point, operationID string) {}
 // An effect whose process ended in between is not done again: it is one of
 // store.Doubts, and its run waits for a person.
 //
-// After ctx has ended nothing more is begun, what waits is declined, and what
-// runs may end within the grace period; Handle then returns nil, or an error
+// After ctx has ended nothing more is begun, what waits is declined, the ledger
+// is told that the handler has left, and what runs may end within the grace period; Handle then returns nil, or an error
 // that names what still runs. It ends by itself, with an error, when store
 // fails, or when the ledger does not accept this handler or these actions.
 func (c *Client) Handle(ctx context.Context, store *EffectStore, actions Actions, o HandleOptions) error {
@@ -121,6 +121,7 @@ func (c *Client) Handle(ctx context.Context, store *EffectStore, actions Actions
 	close(h.stopping)
 	h.workers.Go(h.work) // one that is free, to decline what waits
 	h.unsubscribe()
+	h.leave()
 	close(h.drained)
 	return errors.Join(err, h.end())
 }
@@ -250,6 +251,17 @@ func (h *handling) greet(ctx context.Context) error {
 		timer.Stop()
 	}
 	return nil
+}
+
+// leave tells the ledger that this handler does nothing any more, so that no run
+// is admitted to wait for it. Where it has other processes, the next hello of
+// theirs, within 5 s, says otherwise.
+func (h *handling) leave() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if _, err := h.send(ctx, "hello", wire.Hello(nil)); err != nil {
+		h.o.OnError(fmt.Errorf("leave: %w", err))
+	}
 }
 
 func permanent(err error) bool {

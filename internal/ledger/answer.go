@@ -166,8 +166,8 @@ func (l *Ledger) answer(j *job) {
 		return
 	}
 	if j.run != nil { // a submit whose run was admitted
-		if wait := j.proposal.Request.Wait; wait > 0 && !atRest(&j.run.run) {
-			l.hold(j, r, time.Duration(wait)*time.Millisecond)
+		wait := j.proposal.Request.Wait
+		if wait > 0 && !atRest(&j.run.run) && l.hold(j, r, time.Duration(wait)*time.Millisecond) {
 			return
 		}
 		r.Run = l.results(j.run, j.outcome.Retry == 0, "")

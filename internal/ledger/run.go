@@ -12,9 +12,11 @@ import (
 	"github.com/ledgerd/ledgerd/internal/wire"
 )
 
-// procedure is what the writer keeps of an open run beside its state.
+// procedure is what the writer keeps of an open run beside its state. Its steps
+// it keeps only as long as it goes on with the run: parsed they are many times
+// what the request was, and an agent may have many runs that wait.
 type procedure struct {
-	steps  []sop.Step
+	steps  []sop.Step           // nil while the run waits for a report
 	salt   [events.SaltLen]byte // of the commitment to the request that brought it
 	memory []memoryResult       // by step; of memory steps done since the ledger was opened
 	broken bool                 // its payload does not open: nothing of it is done any more
@@ -45,10 +47,13 @@ func (l *Ledger) Report(handler string, r *wire.Report, answer func(Answer)) rea
 // judgeReport takes a report into the log and lets its run go on.
 func (l *Ledger) judgeReport(w *sealing, j *job) error {
 	effects, code := Reported(l.state, j.handler, j.report)
+	run, step := l.state.Effect(j.report.OperationID)
 	if j.told = code; len(effects) == 0 {
+		if code == "" && j.report.OK != (step.State == projection.StepFinished) {
+			l.log.Warn("a report is not what is recorded of its effect", "run", run.ID, "step", step.ID, "handler", j.handler, "ok", j.report.OK, "recorded", string(step.State))
+		}
 		return nil
 	}
-	run, step := l.state.Effect(j.report.OperationID)
 	if err := l.sealer.check(run.Agent); err != nil { // the handler goes on telling until somebody has mended it
 		j.told = reason.NotKnownCommitted
 		l.log.Error("a report cannot be kept", "run", run.ID, "error", err)
@@ -69,7 +74,7 @@ func (l *Ledger) advance(w *sealing, run *projection.Run) error {
 			return w.follow(run, run.Decision, Effect{Body: body})
 		}
 		p := l.procedure(run)
-		if p.broken {
+		if p == nil || p.broken {
 			return nil
 		}
 		step, next := &p.steps[run.Next], run.Next
@@ -102,14 +107,20 @@ func changedByStep(o *Outcome) *wire.Record {
 	return nil
 }
 
-// procedure returns the steps of an open run: kept since it was admitted, or
-// read again from the request beside its decision.
+// procedure returns the steps of an open run: those at hand, or read again from
+// the request beside its decision; nil as long as that is not durable.
 func (l *Ledger) procedure(run *projection.Run) *procedure {
-	if p := l.procedures[run.ID]; p != nil {
-		return p
+	p := l.procedures[run.ID]
+	if p == nil {
+		p = &procedure{memory: make([]memoryResult, len(run.Steps))}
+		l.procedures[run.ID] = p
 	}
-	p := &procedure{memory: make([]memoryResult, len(run.Steps))}
-	l.procedures[run.ID] = p
+	switch {
+	case p.steps != nil || p.broken:
+		return p
+	case run.Decision > l.reads.Durable():
+		return nil
+	}
 	salt, b, ok, err := l.payloads.Open(run.Decision)
 	if err == nil && ok {
 		p.salt = salt
@@ -119,7 +130,7 @@ func (l *Ledger) procedure(run *projection.Run) *procedure {
 		err = l.sealer.check(run.Agent)
 	}
 	if len(p.steps) != len(run.Steps) || err != nil {
-		p.broken = true
+		p.broken, p.steps = true, nil
 		l.log.Error("a run cannot go on: the procedure beside its decision, or its agent's data key, does not open", "run", run.ID, "decision", run.Decision, "error", err)
 	}
 	return p
@@ -255,6 +266,9 @@ func (w *sealing) handOver(b *batch) {
 	for _, id := range slices.Compact(w.touched) {
 		run := l.state.Run(id)
 		b.runs = append(b.runs, l.view(run))
+		if p := l.procedures[id]; p != nil {
+			p.steps = nil
+		}
 		if !run.Open() {
 			delete(l.procedures, id)
 		}
@@ -292,28 +306,46 @@ func (l *Ledger) view(run *projection.Run) runView {
 	return v
 }
 
-// waiting is an answer that is held back until a run has come to rest.
+// waiting is an answer that is held back until a run has come to rest. It keeps
+// nothing of the request.
 type waiting struct {
-	job   *job
-	reply *wire.Reply
-	timer *time.Timer
+	id, agent string // of the run
+	own       bool   // results are told: it is no retry
+	reply     *wire.Reply
+	answer    func(Answer)
+	timer     *time.Timer
 }
+
+// Answers held back: of one agent, and of all. Beyond them an answer says at
+// once how the run stands.
+const (
+	waitersOfOne = 16
+	waitersMax   = 1024
+)
 
 // waiters holds the answers held back, by run. It belongs to the goroutine of
 // answerAll, which hears of expired ones by expired.
 type waiters struct {
 	byRun   map[string][]*waiting
 	last    map[string]runView
+	of      map[string]int // by agent
+	all     int
 	expired chan *waiting
 }
 
-// hold keeps an answer back for at most its request's wait.
-func (l *Ledger) hold(j *job, r *wire.Reply, wait time.Duration) {
-	w := &waiting{job: j, reply: r}
-	id := j.run.run.ID
-	l.waiters.byRun[id] = append(l.waiters.byRun[id], w)
-	if _, known := l.waiters.last[id]; !known {
-		l.waiters.last[id] = *j.run
+// hold keeps an answer back for at most its request's wait. It reports false
+// where too many are held back.
+func (l *Ledger) hold(j *job, r *wire.Reply, wait time.Duration) bool {
+	run := &j.run.run
+	if l.waiters.all >= waitersMax || l.waiters.of[run.Agent] >= waitersOfOne {
+		return false
+	}
+	w := &waiting{id: run.ID, agent: run.Agent, own: j.outcome.Retry == 0, reply: r, answer: j.answer}
+	l.waiters.byRun[w.id] = append(l.waiters.byRun[w.id], w)
+	l.waiters.of[w.agent]++
+	l.waiters.all++
+	if _, known := l.waiters.last[w.id]; !known {
+		l.waiters.last[w.id] = *j.run
 	}
 	w.timer = time.AfterFunc(wait, func() {
 		select {
@@ -321,6 +353,7 @@ func (l *Ledger) hold(j *job, r *wire.Reply, wait time.Duration) {
 		case <-l.stopped:
 		}
 	})
+	return true
 }
 
 // atRest reports whether a run's state will not change by itself any more.
@@ -352,7 +385,7 @@ func (l *Ledger) release(id string) {
 
 // expire answers one whose time is up.
 func (l *Ledger) expire(w *waiting) {
-	id := w.job.run.run.ID
+	id := w.id
 	i := slices.Index(l.waiters.byRun[id], w)
 	if i < 0 {
 		return // answered meanwhile
@@ -366,19 +399,23 @@ func (l *Ledger) expire(w *waiting) {
 	delete(l.waiters.last, id)
 }
 
-// finishRun has the answer made apart from the others': its results are read
-// from the store.
+// finishRun has the answer made apart from the others, since its results are
+// read from the store; without results where too much of that is waiting.
 func (l *Ledger) finishRun(w *waiting, v runView) {
-	j := w.job
-	j.told = reason.Code(w.reply.Decision.Reason)
-	j.render = func() []byte {
-		w.reply.Run = l.results(&v, j.outcome.Retry == 0, "")
+	if l.waiters.of[w.agent]--; l.waiters.of[w.agent] == 0 {
+		delete(l.waiters.of, w.agent)
+	}
+	l.waiters.all--
+	told := reason.Code(w.reply.Decision.Reason)
+	encode := func(own bool) []byte {
+		w.reply.Run = l.results(&v, own, "")
 		return w.reply.Encode()
 	}
+	j := &job{answer: w.answer, told: told, render: func() []byte { return encode(w.own) }}
 	select {
 	case l.renders <- j:
 	default:
-		j.finish(Answer{Reply: j.render(), Reason: j.told})
+		j.finish(Answer{Reply: encode(false), Reason: told})
 	}
 }
 
@@ -386,14 +423,20 @@ func (l *Ledger) finishRun(w *waiting, v runView) {
 // Values come only where own.
 func (l *Ledger) results(v *runView, own bool, only string) *wire.Run {
 	run := &wire.Run{RunID: v.run.ID, State: string(v.run.State), Reason: string(reason.Told(reason.Code(v.run.Reason)))}
+	room := events.ReplyBytesMax
 	for i := range v.run.Steps {
 		step := &v.run.Steps[i]
 		if only != "" && step.ID != only {
 			continue
 		}
 		result := wire.StepResult{StepID: step.ID, Action: step.Action, State: string(step.State)}
-		if own && step.Ended != 0 {
+		switch {
+		case !own || step.State != projection.StepFinished: // what a handler says of a failure is for people
+		case room <= 0:
+			result.Omitted = true // nothing is read that has no place
+		default:
 			l.addResult(&result, v, i)
+			room -= len(result.Result)
 		}
 		run.Results = append(run.Results, result)
 	}

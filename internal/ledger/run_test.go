@@ -412,9 +412,13 @@ func TestR53_OutputOverTheLimit(t *testing.T) {
 
 func TestR53_AFailedEffectFailsTheRun(t *testing.T) {
 	w := newWorkshop(t)
-	r := w.Propose("researcher", "sop.submit", procedure("publish", 0, `sum document.summarize {}`, `save artifact.save {}`))
+	answer := w.Send(replaytest.Proposal(wire.Propose, "researcher", "sop.submit", procedure("publish", 10_000, `sum document.summarize {}`, `save artifact.save {}`)))
 	exec := w.next()
 	w.report("tools", fmt.Sprintf(`{"operation_id":%q,"ok":false,"error":"canary-in-an-error"}`, exec.OperationID))
+	r := <-answer
+	if strings.Contains(r.Text, "canary") { // it is for people
+		t.Errorf("told %s", r.Text)
+	}
 	run := w.await(runOf(t, r).RunID, projection.Failed)
 	if run.Reason != string(reason.EffectFailed) || w.calls() != 1 {
 		t.Errorf("run %+v, %d calls", run, w.calls())
@@ -645,6 +649,41 @@ func TestARunIsWaitedForNoLongerThanAsked(t *testing.T) {
 		t.Errorf("run %+v", run)
 	}
 	replaytest.CheckLedger(t, w.Options)
+}
+
+// An agent has so many answers held back and no more; the rest come at once.
+func TestR66_HeldAnswersAreLimited(t *testing.T) {
+	w := newWorkshop(t)
+	submit := func() <-chan replaytest.Reply {
+		return w.Send(replaytest.Proposal(wire.Propose, "researcher", "sop.submit", procedure("s", 60_000, `sum document.summarize {}`)))
+	}
+	var held []<-chan replaytest.Reply
+	for range 16 {
+		held = append(held, submit())
+		w.next()
+	}
+	if run := runOf(t, <-submit()); run.State != "running" {
+		t.Errorf("the one too many: %+v", run)
+	}
+	for i, answer := range held {
+		select {
+		case r := <-answer:
+			t.Fatalf("answer %d was not held: %s", i, r.Text)
+		default:
+		}
+	}
+	w.mu.Lock()
+	execs := slices.Clone(w.execs)
+	w.mu.Unlock()
+	for _, e := range execs[:16] {
+		w.done(e.OperationID, `1`)
+	}
+	for _, answer := range held {
+		if run := runOf(t, <-answer); run.State != "finished" {
+			t.Errorf("run %+v", run)
+		}
+	}
+	w.Stop()
 }
 
 // A handler hears of an effect only when its start is on disk.

@@ -102,8 +102,8 @@ type counters struct {
 	checkpoints atomic.Uint64
 	anchored    atomic.Int64 // when the anchor was last seen to be where the log is
 
-	agents, principals, records, operations, openRuns atomic.Int64
-	policy                                            atomic.Bool
+	agents, principals, records, operations, openRuns, doubts, denies atomic.Int64
+	policy                                                            atomic.Bool
 
 	writing   atomic.Int64 // since when the writer has been at one batch; 0 = waiting for work
 	answering atomic.Int64 // likewise the answers
@@ -155,6 +155,8 @@ func (c *counters) measure(s *projection.State) {
 	c.records.Store(int64(z.Records))
 	c.operations.Store(int64(z.Operations))
 	c.openRuns.Store(int64(z.OpenRuns))
+	c.doubts.Store(int64(z.Doubts))
+	c.denies.Store(int64(z.Denies))
 	c.policy.Store(s.Policy != nil)
 }
 
@@ -162,6 +164,7 @@ func (c *counters) sizes() projection.Sizes {
 	return projection.Sizes{
 		Agents: int(c.agents.Load()), Principals: int(c.principals.Load()),
 		Records: int(c.records.Load()), Operations: int(c.operations.Load()), OpenRuns: int(c.openRuns.Load()),
+		Doubts: int(c.doubts.Load()), Denies: int(c.denies.Load()),
 	}
 }
 

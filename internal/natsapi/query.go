@@ -325,8 +325,24 @@ func (a *api) run(s *projection.State, w asker, q *wire.QueryRequest) func() []b
 	if run == nil || run.Agent != w.id && !w.sees(s, run.Agent) {
 		return refusal(reason.NotFound)
 	}
+	own := run.Agent == w.id
+	if own && !a.rates.take(w.id, resultsRead(run, q.StepID), time.Now()) {
+		return refusal(reason.RateLimited)
+	}
 	seq := s.Seq
-	return func() []byte { return a.ledger.RunAnswer(run, run.Agent == w.id, q.StepID, seq) }
+	return func() []byte { return a.ledger.RunAnswer(run, own, q.StepID, seq) }
+}
+
+// resultsRead is how many payloads answering takes, each of which costs as an
+// event does.
+func resultsRead(run *projection.Run, only string) int {
+	n := 0
+	for i := range run.Steps {
+		if run.Steps[i].Ended != 0 && (only == "" || run.Steps[i].ID == only) {
+			n++
+		}
+	}
+	return n
 }
 
 // recorded shows a decision in the log to w, if its subject's doings are open

@@ -165,6 +165,7 @@ func (s *State) foldRun(e *events.Event) error {
 		}
 		if err == nil {
 			r.State, r.Reason = InDoubt, b.Reason
+			s.doubts++
 		}
 		return err
 	case *events.RunResolved:
@@ -215,6 +216,7 @@ func (s *State) resolve(e *events.Event, b *events.RunResolved) error {
 		return fmt.Errorf("%w: no such doubt", ErrInconsistent)
 	}
 	r.State, r.Reason = Running, ""
+	s.doubts--
 	if r.Steps[r.Next].State != StepStarted && b.Outcome == events.OutcomeDone {
 		r.Next++
 	}

@@ -3,10 +3,11 @@ package projection
 // Sizes says how much a state holds.
 type Sizes struct {
 	Agents, Principals, Records, Operations int // revoked and deleted ones included
-	OpenRuns                                int
+	OpenRuns, Doubts                        int // doubts are among the open runs
+	Denies                                  int // emergency denies in force
 }
 
 // Sizes counts what the state holds. It takes no time that grows with it.
 func (s *State) Sizes() Sizes {
-	return Sizes{len(s.agents), len(s.principals), len(s.records), s.operations.count, s.OpenCount()}
+	return Sizes{len(s.agents), len(s.principals), len(s.records), s.operations.count, s.OpenCount(), s.doubts, len(s.denies)}
 }

@@ -452,11 +452,17 @@ func (r *snapshotReader) run(s *State) *Run {
 	if old != nil && old.Open() {
 		agent.Runs--
 		delete(s.open, run.ID)
+		if old.State == InDoubt {
+			s.doubts--
+		}
 	}
 	s.runs[run.ID], s.runAt[run.Decision] = run, run
 	if run.Open() {
 		agent.Runs++
 		s.open[run.ID] = run
+		if run.State == InDoubt {
+			s.doubts++
+		}
 	}
 	return run
 }

@@ -93,6 +93,7 @@ type State struct {
 	open       map[string]*Run   // of runs, the open ones
 	runAt      map[uint64]*Run   // by the decision that admitted it
 	denies     []Deny            // in force, by epoch; never changed in place
+	doubts     int               // of open, those in doubt
 	admins     int               // not revoked
 	texts      map[string]string // one copy of what many records say
 

@@ -121,7 +121,7 @@ func (r *run) request(e *events.Event, d *events.Decision) (evidence, error) {
 	c := evidence{proposal: ledger.Proposal{Lane: r.lane(d), Subject: d.Subject, Operation: d.Operation, Observed: d.Observed}}
 	if d.Operation == "sop.submit" {
 		c.proposal.RunID = d.RunID
-		if d.RunID != "" && !isRunID(d.RunID) {
+		if (d.Allowed || d.RunID != "") && !isRunID(d.RunID) {
 			r.find(e.Seq, "a version 7 UUID as the run's id", quote(d.RunID))
 		}
 	}

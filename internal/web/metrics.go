@@ -165,6 +165,8 @@ func (e emitter) ledger(s ledger.Stats) {
 	e.gauge(stateDesc, float64(s.State.Records), "records")
 	e.gauge(stateDesc, float64(s.State.Operations), "operation_ids")
 	e.gauge(stateDesc, float64(s.State.OpenRuns), "open_runs")
+	e.gauge(stateDesc, float64(s.State.Doubts), "runs_in_doubt")
+	e.gauge(stateDesc, float64(s.State.Denies), "emergency_denies")
 	e.counter(damagedDesc, s.Damaged)
 	e.flag(clockDesc, s.ClockSuspect)
 	e.gauge(gateDesc, float64(s.Gate))

@@ -205,10 +205,10 @@ func TestR3_MetricLabelsAreClosedLists(t *testing.T) {
 	}
 	allowed := map[string][]string{
 		"operation": operations, "reason": reasons, "allowed": {"true", "false"},
-		"lane":  {"control", "propose", "query", "render", "commit"},
+		"lane":  {"control", "report", "propose", "query", "render", "commit"},
 		"check": {"serving", "store", "storage", "clock", "policy", "writer", "anchor", "payloads"},
 		"kind":  {"auth_failed", "publish_denied", "subscribe_denied"},
-		"of":    {"agents", "principals", "records", "operation_ids", "open_runs", "disk", "wal", "tables", "memtables", "cache", "compaction_debt"},
+		"of":    {"agents", "principals", "records", "operation_ids", "open_runs", "runs_in_doubt", "emergency_denies", "disk", "wal", "tables", "memtables", "cache", "compaction_debt"},
 	}
 	series := scrape(t, s)
 	seen := map[string]bool{}
