@@ -120,6 +120,11 @@ func (b *bench) all() error {
 	if b.Grow > 0 {
 		return b.grown()
 	}
+	for i := range b.report.Rows {
+		if row := &b.report.Rows[i]; !strings.Contains(row.Figure, b.Only) {
+			row.Base = "not measured: not asked for"
+		}
+	}
 	if b.wants("decision", "sop") {
 		if err := b.inProcess(); err != nil {
 			return err

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"bytes"
+	"strings"
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/policy"
@@ -447,11 +448,14 @@ func (j *judge) scope() sop.Scope {
 func (j *judge) steps(procedure sop.SOP, results []sop.StepResult) {
 	decisions := make([]events.Decision, len(results))
 	j.out.Steps, j.out.stepArgs = make([]*events.Decision, len(results)), make([][]byte, len(results))
-	names := make([]byte, 0, 64*len(results)) // of all resources, end to end
-	for _, result := range results {
-		names = append(append(append(names, procedure.ID...), ':'), result.StepID...)
+	var names strings.Builder // of all resources, end to end
+	names.Grow(32 * len(results))
+	for i := range results {
+		names.WriteString(procedure.ID)
+		names.WriteByte(':')
+		names.WriteString(results[i].StepID)
 	}
-	rest := string(names)
+	rest := names.String()
 	for i, result := range results {
 		step := &decisions[i]
 		*step = *j.d

@@ -60,7 +60,7 @@ func Parse(v events.Value) (SOP, reason.Code) {
 		return sop, reason.SOPTooLarge
 	}
 	parsed := make([]Step, len(steps.Elements))
-	var canonical []byte // of all arguments, end to end
+	canonical := make([]byte, 0, 64*len(parsed)) // of all arguments, end to end
 	for i := range steps.Elements {
 		var ok bool
 		if canonical, ok = parsed[i].parse(&steps.Elements[i], canonical); !ok {
