@@ -90,7 +90,11 @@ func (d *door) revoke(id string) {
 // answer responds to requests of a lane as the test says; nil is silence.
 func (d *door) answer(t *testing.T, lane string, f func(*nats.Msg) []byte) {
 	t.Helper()
-	nc, err := d.Connect(natsapi.WorkResponder)
+	part := natsapi.WorkResponder
+	if lane == "control" || lane == "effect" {
+		part = natsapi.ControlResponder
+	}
+	nc, err := d.Connect(part)
 	if err != nil {
 		t.Fatal(err)
 	}
