@@ -227,9 +227,8 @@ func TestStoreNoticesDamage(t *testing.T) {
 		if err := os.WriteFile(path, damaged, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if s, err := OpenEffects(dir, Retention{}); !errors.Is(err, ErrStoreDamaged) {
+		if _, err := OpenEffects(dir, Retention{}); !errors.Is(err, ErrStoreDamaged) {
 			t.Fatalf("byte %d: %v", i, err)
-			s.Close()
 		}
 		if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, damaged) {
 			t.Fatalf("byte %d: the file was changed (%v)", i, err)
