@@ -67,7 +67,7 @@ const WaitMax = time.Minute
 // SubmitSOP has a procedure judged as a whole and, if every step may be done,
 // run. The reply's Run names it. The answer comes when the run is at rest, or
 // after wait (in whole milliseconds, at most WaitMax; 0 for at once), whichever
-// is first. A retry under the same operation id gets the same run.
+// is first; sooner where the ledger holds back too many answers already. A retry under the same operation id gets the same run.
 func (c *Client) SubmitSOP(ctx context.Context, r SOPRequest, wait time.Duration) (*Reply, error) {
 	if wait < 0 || wait > WaitMax {
 		return nil, fmt.Errorf("sop.submit: wait %s: 0 to %s", wait, WaitMax)
