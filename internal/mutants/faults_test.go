@@ -512,10 +512,6 @@ var faults = []fault{
 		patches: []patch{{"internal/natsapi/auth.go", `who.Role != RoleAdmin && d.server`, `who.Role == "" && d.server`}},
 	},
 	{
-		name: "unnamed connections fill the admins' share", pkg: "internal/natsapi", test: "TestR66_AnAdminGetsInWhereNobodyElseDoes",
-		patches: []patch{{"internal/natsapi/guard.go", `!s.door.presented(c.Cid) && `, `s.door.presented(c.Cid) && `}},
-	},
-	{
 		name: "subscriptions without bound", pkg: "internal/natsapi", test: "TestR66_OneInboxIsNotDeliveredWithoutBound",
 		patches: []patch{{"internal/natsapi/guard.go", `n > maxSubscriptions {`, `n > 100*maxSubscriptions {`}},
 	},
