@@ -11,17 +11,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ledgerd/ledgerd/client"
 	"github.com/ledgerd/ledgerd/internal/events"
-	"github.com/ledgerd/ledgerd/internal/ledger"
-	"github.com/ledgerd/ledgerd/internal/replay/replaytest"
 )
 
 // kills is how often the storm kills; .ci/long has more.
@@ -89,44 +84,15 @@ type answered struct {
 func TestR75_KillNineLosesNothingAnswered(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 0))
-	work := t.TempDir()
-	v := &victim{t: t, dir: filepath.Join(work, "data"), ready: filepath.Join(work, "ready.json"), listen: "127.0.0.1:0"}
-	if err := ledger.Init(v.dir, ledger.InitOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	url := v.start().NATS
-	v.listen = strings.TrimPrefix(url, "nats://")
-	creds := killFamily(t, v.dir, url)
-
-	ctx, cancel := context.WithCancel(context.Background())
-	receipts := make([][]answered, killWorkers)
-	var count atomic.Int64
-	var wg sync.WaitGroup
-	for i := range killWorkers {
-		wg.Go(func() {
-			agent := fmt.Sprintf("agent%d", i)
-			receipts[i] = killWorker(ctx, url, agent, filepath.Join(creds, agent+".nk"), &count)
-		})
-	}
-	for range *kills {
-		before := count.Load()
-		for end := time.Now().Add(within); count.Load() < before+5*killWorkers; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("seed %d: no answers any more", seed)
-			}
+	t.Logf("seed %d: %d kills", seed, *kills+1)
+	underLoad(t, *kills*killWorkers, func(v *victim, answers func(n int64)) {
+		for range *kills {
+			answers(5 * killWorkers)
+			time.Sleep(time.Duration(random.IntN(20_000)) * time.Microsecond)
+			v.kill()
+			v.start()
 		}
-		time.Sleep(time.Duration(random.IntN(20_000)) * time.Microsecond)
-		v.kill()
-		v.start()
-	}
-	cancel()
-	wg.Wait()
-	v.kill()
-
-	report := replaytest.CheckLedger(t, ledger.Options{Dir: v.dir})
-	log := readLog(t, v, url, creds)
-	t.Logf("seed %d: %d kills, %d answers, %d events, %d decisions judged again", seed, *kills+1, count.Load(), report.Events, report.Judged)
-	checkReceipts(t, slices.Concat(receipts...), log, *kills*killWorkers)
+	})
 }
 
 // killWorker sends one request after the other, each until it is answered, over

@@ -110,7 +110,6 @@ type Ledger struct {
 	low       atomic.Int32 // storage: 0 fine, 1 no proposals, 2 nothing at all
 	registry  *registry
 	presence  presence
-	openRuns  atomic.Int64
 	lastState atomic.Pointer[[]byte] // see ControlState
 	values    valueCache
 	signed    atomic.Uint64 // size of the last anchored checkpoint

@@ -160,7 +160,6 @@ func load(o Options, log Log, sealKey []byte) (*Ledger, error) {
 	}
 	l.name = l.state.Ledger
 	l.controlState()
-	l.openRuns.Store(int64(l.state.OpenCount()))
 	l.counters.measure(l.state)
 	l.registry = newRegistry(l.state)
 	l.intake.open(o.MaxWait, o.QueueMax, l.Root)

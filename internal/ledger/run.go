@@ -190,7 +190,7 @@ func (l *Ledger) watchRuns(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if l.openRuns.Load() > 0 {
+			if l.counters.openRuns.Load() > 0 {
 				l.enqueue(&l.intake.reports, events.System, &job{tick: true})
 			}
 		}
@@ -276,7 +276,6 @@ func (w *sealing) handOver(b *batch) {
 	if w.denies {
 		b.state = l.controlState()
 	}
-	l.openRuns.Store(int64(l.state.OpenCount()))
 }
 
 func (l *Ledger) controlState() []byte {

@@ -106,15 +106,7 @@ func DecodeReport(b []byte) (*Report, reason.Code) {
 // Hello is the message on gov.<ledger>.effect.<handler>.hello.
 func Hello(actions []string) []byte {
 	w := &writer{}
-	w.key("actions")
-	w.buf = append(w.buf, '[')
-	for i, action := range actions {
-		if i > 0 {
-			w.buf = append(w.buf, ',')
-		}
-		w.buf = events.AppendString(w.buf, action)
-	}
-	w.buf = append(w.buf, ']')
+	w.strs("actions", actions)
 	return w.end()
 }
 
@@ -159,13 +151,7 @@ func ControlState(epoch uint64, denies []Deny) []byte {
 	w := &writer{}
 	w.str("type", ControlStateType)
 	w.uint("epoch", epoch)
-	w.key("denies")
-	w.buf = append(w.buf, '[')
-	for i, d := range denies {
-		if i > 0 {
-			w.buf = append(w.buf, ',')
-		}
-		w.open()
+	list(w, "denies", denies, func(d *Deny) {
 		w.uint("epoch", d.Epoch)
 		w.optStr("agent_id", d.Agent)
 		if d.Agent == "" {
@@ -175,8 +161,6 @@ func ControlState(epoch uint64, denies []Deny) []byte {
 			w.boolean("all", true)
 		}
 		w.optStrs("capabilities", d.Capabilities)
-		w.shut()
-	}
-	w.buf = append(w.buf, ']')
+	})
 	return w.end()
 }

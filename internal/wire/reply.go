@@ -113,20 +113,12 @@ func (r *Reply) Encode() []byte {
 		r.Record.encode(w)
 	}
 	if len(r.Steps) > 0 {
-		w.key("decisions")
-		w.buf = append(w.buf, '[')
-		for i, s := range r.Steps {
-			if i > 0 {
-				w.buf = append(w.buf, ',')
-			}
-			w.open()
+		list(w, "decisions", r.Steps, func(s *Step) {
 			w.str("step_id", s.StepID)
 			w.str("action", s.Action)
 			w.boolean("allowed", s.Reason.Allowed())
 			w.str("reason_code", string(s.Reason))
-			w.shut()
-		}
-		w.buf = append(w.buf, ']')
+		})
 	}
 	if r.Run != nil {
 		w.key("run")
@@ -134,42 +126,22 @@ func (r *Reply) Encode() []byte {
 	}
 	if r.Epoch > 0 {
 		w.uint("epoch", r.Epoch)
-		encodeInFlight(w, r.InFlight)
+		list(w, "in_flight", r.InFlight, func(e *InFlight) {
+			w.str("run_id", e.RunID)
+			w.str("step_id", e.StepID)
+			w.str("action", e.Action)
+			w.str("operation_id", e.OperationID)
+			w.str("agent", e.Agent)
+		})
 	}
 	if len(r.Documents) > 0 {
-		w.key("documents")
-		w.buf = append(w.buf, '[')
-		for i, doc := range r.Documents {
-			if i > 0 {
-				w.buf = append(w.buf, ',')
-			}
-			w.open()
+		list(w, "documents", r.Documents, func(doc *Document) {
 			w.str("kind", doc.Kind)
 			w.str("id", doc.ID)
 			w.str("result", doc.Result)
-			w.shut()
-		}
-		w.buf = append(w.buf, ']')
+		})
 	}
 	return w.end()
-}
-
-func encodeInFlight(w *writer, list []InFlight) {
-	w.key("in_flight")
-	w.buf = append(w.buf, '[')
-	for i, e := range list {
-		if i > 0 {
-			w.buf = append(w.buf, ',')
-		}
-		w.open()
-		w.str("run_id", e.RunID)
-		w.str("step_id", e.StepID)
-		w.str("action", e.Action)
-		w.str("operation_id", e.OperationID)
-		w.str("agent", e.Agent)
-		w.shut()
-	}
-	w.buf = append(w.buf, ']')
 }
 
 // encode writes the run. Results that would take the message over the limit of
@@ -179,14 +151,8 @@ func (r *Run) encode(w *writer) {
 	w.str("run_id", r.RunID)
 	w.str("state", r.State)
 	w.optStr("reason_code", r.Reason)
-	w.key("results")
-	w.buf = append(w.buf, '[')
 	room := events.ReplyBytesMax - len(w.buf) - 512*len(r.Results) - 16<<10
-	for i, s := range r.Results {
-		if i > 0 {
-			w.buf = append(w.buf, ',')
-		}
-		w.open()
+	list(w, "results", r.Results, func(s *StepResult) {
 		w.str("step_id", s.StepID)
 		w.str("action", s.Action)
 		w.str("state", s.State)
@@ -202,9 +168,7 @@ func (r *Run) encode(w *writer) {
 			w.key("result")
 			w.buf = append(w.buf, result...)
 		}
-		w.shut()
-	}
-	w.buf = append(w.buf, ']')
+	})
 	w.shut()
 }
 
@@ -294,9 +258,12 @@ func (w *writer) optStr(name, s string) {
 }
 
 func (w *writer) optStrs(name string, list []string) {
-	if len(list) == 0 {
-		return
+	if len(list) > 0 {
+		w.strs(name, list)
 	}
+}
+
+func (w *writer) strs(name string, list []string) {
 	w.key(name)
 	w.buf = append(w.buf, '[')
 	for i, s := range list {
@@ -304,6 +271,21 @@ func (w *writer) optStrs(name string, list []string) {
 			w.buf = append(w.buf, ',')
 		}
 		w.buf = events.AppendString(w.buf, s)
+	}
+	w.buf = append(w.buf, ']')
+}
+
+// list writes one object for each of entries.
+func list[T any](w *writer, name string, entries []T, members func(*T)) {
+	w.key(name)
+	w.buf = append(w.buf, '[')
+	for i := range entries {
+		if i > 0 {
+			w.buf = append(w.buf, ',')
+		}
+		w.open()
+		members(&entries[i])
+		w.shut()
 	}
 	w.buf = append(w.buf, ']')
 }
