@@ -1,6 +1,7 @@
 package natsapi_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -106,6 +107,30 @@ func TestR66_ARequestCostsWhatItCanCause(t *testing.T) {
 		if left != 60-row.cost {
 			t.Errorf("%s costs %d, want %d", row.operation, 60-left, row.cost)
 		}
+	}
+}
+
+// TestR66_AQueryCostsTheResultsItShows: each ended step of a run one more.
+func TestR66_AQueryCostsTheResultsItShows(t *testing.T) {
+	f := openFront(t, func(c *natsapi.Config) { c.Rate, c.Burst = 0.001, 60 })
+	const step = `{"step_id":"s%d","action":"memory.read","arguments":{"namespace":"project","key":"client_region"}}`
+	r := f.propose("researcher", "sop.submit", `{"sop":{"sop_id":"s","version":1,"steps":[`+fmt.Sprintf(step, 1)+","+fmt.Sprintf(step, 2)+","+fmt.Sprintf(step, 3)+`]}}`) // 19 tokens
+	var run struct {
+		Run struct {
+			RunID string `json:"run_id"`
+		} `json:"run"`
+	}
+	if err := json.Unmarshal([]byte(r.Text), &run); err != nil || run.Run.RunID == "" {
+		t.Fatalf("%s: %v", r.Text, err)
+	}
+	whole, one := fmt.Sprintf(`{"run_id":%q}`, run.Run.RunID), fmt.Sprintf(`{"run_id":%q,"step_id":"s2"}`, run.Run.RunID)
+	for i := range 10 { // 4 tokens each
+		if r := f.ask("researcher", "query", "run", whole); r.Reply.Reason == "rate_limited" {
+			t.Fatalf("query %d: %s", i, r.Text)
+		}
+	}
+	if r := f.ask("researcher", "query", "run", one); r.Reply.Reason != "rate_limited" { // 1 is left, it takes 2
+		t.Errorf("a query too many: %s", r.Text)
 	}
 }
 

@@ -326,16 +326,16 @@ func (a *api) run(s *projection.State, w asker, q *wire.QueryRequest) func() []b
 		return refusal(reason.NotFound)
 	}
 	own := run.Agent == w.id
-	if own && !a.rates.take(w.id, resultsRead(run, q.StepID), time.Now()) {
+	if own && !a.rates.take(w.id, resultsShown(run, q.StepID), time.Now()) {
 		return refusal(reason.RateLimited)
 	}
 	seq := s.Seq
 	return func() []byte { return a.ledger.RunAnswer(run, own, q.StepID, seq) }
 }
 
-// resultsRead is how many payloads answering takes, each of which costs as an
-// event does.
-func resultsRead(run *projection.Run, only string) int {
+// resultsShown is how many ended steps an answer shows, the results of which are
+// read from the store. Each costs as an event does.
+func resultsShown(run *projection.Run, only string) int {
 	n := 0
 	for i := range run.Steps {
 		if run.Steps[i].Ended != 0 && (only == "" || run.Steps[i].ID == only) {

@@ -127,6 +127,49 @@ var forgeries = []struct {
 	name  string
 	forge func(testing.TB, *log) int
 }{
+	{"a payload on the end of a run", func(t testing.TB, l *log) int {
+		i, _ := l.body(t, events.TypeRunFinished)
+		l.repay(i, []byte(`1`))
+		return i
+	}},
+	{"a payload on a doubt", func(t testing.TB, l *log) int {
+		i, _ := l.body(t, events.TypeRunDoubted)
+		l.repay(i, []byte(`1`))
+		return i
+	}},
+	{"a result that is no JSON", func(t testing.TB, l *log) int {
+		i, _ := l.at(t, func(e *events.Event) bool {
+			b, ok := e.Body.(*events.EffectFinished)
+			return ok && b.Handler == "tools"
+		})
+		l.repay(i, []byte("\xff{"))
+		return i
+	}},
+	{"a run without an id", func(t testing.TB, l *log) int {
+		i, d := l.at(t, func(e *events.Event) bool {
+			d, ok := e.Body.(*events.Decision)
+			return ok && d.Operation == "sop.submit" && d.Allowed
+		})
+		id := d.Body.(*events.Decision).RunID
+		d.Body.(*events.Decision).RunID = ""
+		for k := range l.events { // the whole run, so that nothing of it disagrees
+			switch b := l.events[k].Body.(type) {
+			case *events.RunAdmitted:
+				b.RunID = strings.Replace(b.RunID, id, "", 1)
+			case *events.RunStarted:
+				b.RunID = strings.Replace(b.RunID, id, "", 1)
+			case *events.RunFinished:
+				b.RunID = strings.Replace(b.RunID, id, "", 1)
+			case *events.Decision:
+				b.RunID = strings.Replace(b.RunID, id, "", 1)
+			case *events.EffectStarted:
+				b.RunID, b.OperationID = strings.Replace(b.RunID, id, "", 1), strings.Replace(b.OperationID, id, "", 1)
+			case *events.EffectFinished:
+				b.RunID, b.OperationID = strings.Replace(b.RunID, id, "", 1), strings.Replace(b.OperationID, id, "", 1)
+			}
+		}
+		return i
+	}},
 	{"a foreign write allowed", func(t testing.TB, l *log) int {
 		i, d := l.decision(t, "researcher", "memory.write", "actor_is_not_owner")
 		d.Allowed, d.Reason, d.Owner, d.PreviousRevision = true, "owner_write", "", 1
