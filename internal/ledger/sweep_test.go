@@ -257,7 +257,7 @@ func smallDisks(t *testing.T) (disks []smallDisk) {
 		return disks
 	}
 	t.Cleanup(func() {
-		if err := syscall.Unmount(mount, 0); err != nil {
+		if err := syscall.Unmount(mount, syscall.MNT_DETACH); err != nil { // a Pebble that never closes has files there
 			t.Error(err)
 		}
 	})
@@ -293,6 +293,9 @@ func TestLOAD06_AFullDiskLosesNothing(t *testing.T) {
 				<-ask(s, proposeWrite(fmt.Sprintf("a%d", i), `"`+strings.Repeat("x", 2000)+`"`, 0, ""), &got)
 			}
 			d.fill(100 << 20)
+			for s.Stats().Gate == 0 {
+				time.Sleep(time.Millisecond) // writing on meanwhile, it may open a new log file, and allocate that ahead
+			}
 			refusedWith(t, s, func() *ledger.Proposal { return proposeWrite("b", `1`, 0, "") })
 			<-ask(s, replaytest.Proposal(wire.Control, "admin", "clock.accept", `{}`), &got)
 			if len(got.sofar()) < 52 {
@@ -327,42 +330,69 @@ func TestLOAD06_AFullDiskLosesNothing(t *testing.T) {
 // middle. Callers hear that it is not known, and what was answered is there after
 // growth.
 func TestLOAD06_ADiskThatFillsAtOnce(t *testing.T) {
-	for _, d := range smallDisks(t) {
+	for i, d := range smallDisks(t) {
 		t.Run(d.name, func(t *testing.T) {
-			d.fill(300 << 20)
-			var got receipts
-			s := replaytest.Start(t, d.o)
-			got.add(s.Family())
-			ctx, cancel := context.WithCancel(t.Context())
-			var wg sync.WaitGroup
-			for w := range 4 {
-				wg.Go(func() {
-					for i := 0; ctx.Err() == nil; i++ {
-						r := <-ask(s, proposeWrite(fmt.Sprintf("w%d-%d", w, i), `"`+strings.Repeat("y", 8000)+`"`, 0, ""), &got)
-						if r.Seq == 0 {
-							return
-						}
-					}
-				})
+			for range 5 {
+				if fillsAtOnce(t, d) {
+					return
+				}
+				d = smallDisks(t)[i]
 			}
-			for len(got.sofar()) < 200 {
-				time.Sleep(time.Millisecond)
-			}
-			d.fill(0)
-			for code := reason.Code(""); code == ""; code = s.Submit(proposeWrite("z", `1`, 0, ""), nil) {
-				time.Sleep(time.Millisecond) // until the gate or the failure refuses
-			}
-			cancel()
-			wg.Wait()
-			err := s.End()
-			if got.late > 0 {
-				t.Errorf("%d receipts after a failure", got.late)
-			}
-			d.fill(300 << 20)
-			grown(t, d.o, got.sofar())
-			t.Logf("%d receipts, %d not known; Run returned %v", len(got.list), got.unknown, err)
+			t.Error("Pebble has not once closed after the failure")
 		})
 	}
+}
+
+// fillsAtOnce tells whether the failed ledger could be opened again in this
+// process: Pebble may stay in a write that failed for good, which only the end of
+// its process ends, as ledgerd's ends then.
+func fillsAtOnce(t *testing.T, d smallDisk) bool {
+	d.fill(300 << 20)
+	var got receipts
+	s := replaytest.Start(t, d.o)
+	got.add(s.Family())
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				r := <-ask(s, proposeWrite(fmt.Sprintf("w%d-%d", w, i), `"`+strings.Repeat("y", 8000)+`"`, 0, ""), &got)
+				if r.Seq == 0 {
+					return
+				}
+			}
+		})
+	}
+	for len(got.sofar()) < 200 {
+		time.Sleep(time.Millisecond)
+	}
+	d.fill(0)
+	for code := reason.Code(""); code == ""; code = s.Submit(proposeWrite("z", `1`, 0, ""), nil) {
+		time.Sleep(time.Millisecond) // until the gate or the failure refuses
+	}
+	cancel()
+	wg.Wait()
+	err := s.End()
+	if got.late > 0 {
+		t.Errorf("%d receipts after a failure", got.late)
+	}
+	d.fill(300 << 20)
+	for patience := time.Now().Add(3 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		l, err := ledger.Open(d.o)
+		if err == nil {
+			must(t, l.Run(ended))
+			break
+		}
+		if !errors.Is(err, store.ErrLocked) {
+			t.Fatal(err)
+		}
+		if time.Now().After(patience) {
+			return false
+		}
+	}
+	grown(t, d.o, got.sofar())
+	t.Logf("%d receipts, %d not known; Run returned %v", len(got.list), got.unknown, err)
+	return true
 }
 
 // refusedWith waits until the storage gate refuses p.
