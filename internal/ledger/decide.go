@@ -87,11 +87,13 @@ func Decide(s *projection.State, p *Proposal) *Outcome {
 
 // Decide is the function Decide in room that the caller has: whatever was in o
 // is gone.
-func (o *Outcome) Decide(s *projection.State, p *Proposal) {
+func (o *Outcome) Decide(s *projection.State, p *Proposal) { o.decide(s, p, nil) }
+
+func (o *Outcome) decide(s *projection.State, p *Proposal, trace *trace) {
 	*o = Outcome{decision: events.Decision{
 		Subject: p.Subject, Operation: p.Operation, PolicyVersion: s.PolicyVersion(), PolicyDigest: s.PolicyDigest(),
 	}}
-	j := judge{s: s, p: p, d: &o.decision, out: o}
+	j := judge{s: s, p: p, d: &o.decision, out: o, trace: trace}
 	if j.agent = s.Agent(p.Subject); j.agent != nil {
 		j.d.Lineage = j.agent.LineageIDs()
 	} else {
@@ -123,39 +125,45 @@ type judge struct {
 	agent *projection.Agent // the sender, nil if it is no agent
 	d     *events.Decision
 	out   *Outcome
+	trace *trace // nil where nobody asks how it came about
 }
 
 func (j *judge) judge() reason.Code {
-	if code := j.who(); code != "" {
+	switch code := j.who(); {
+	case j.fails("identity", code != "" && code != reason.EmergencyDeny):
+		return code
+	case code != "":
+		j.fails("emergency", true)
 		return code
 	}
 	req := j.p.Request
 	switch {
-	case j.p.Refused != "":
+	case j.fails("shape", j.p.Refused != ""):
 		if j.p.Fault != "" {
 			j.note("%s", j.p.Fault)
 		}
 		return j.p.Refused
-	case req == nil || req.Operation != j.p.Operation:
+	case j.fails("shape", req == nil || req.Operation != j.p.Operation):
 		return reason.MalformedRequest
 	}
-	if j.agent != nil && j.s.Denied(j.agent, capabilityOf(req)) {
+	if j.fails("emergency", j.agent != nil && j.s.Denied(j.agent, capabilityOf(req))) {
 		return reason.EmergencyDeny
 	}
 	if op, used := j.recorded(req); used {
-		if op.Name != req.Operation || j.p.Prior == nil || !bytes.Equal(j.p.Prior, req.Canonical) {
+		if j.fails("operation id", op.Name != req.Operation || j.p.Prior == nil || !bytes.Equal(j.p.Prior, req.Canonical)) {
 			return reason.OperationIDConflict
 		}
 		j.out.Retry = op.Seq
 		return ""
 	}
-	if req.Later {
+	j.fails("operation id", false)
+	if j.fails("release", req.Later) {
 		return reason.UnsupportedOperation
 	}
 	if j.p.Lane == wire.Control {
 		return j.control()
 	}
-	if j.s.Policy == nil {
+	if j.fails("policy", j.s.Policy == nil) {
 		return reason.NoPolicy
 	}
 	return j.proposal()
@@ -232,22 +240,22 @@ func (j *judge) write(w *wire.MemoryWrite) reason.Code {
 	live := record != nil && !record.Deleted
 	class := j.s.Policy.Class(w.Namespace, w.Key)
 	switch {
-	case !j.holds("memory.write"):
+	case j.fails("capability", !j.holds("memory.write")):
 		return reason.CapabilityNotInherited
-	case w.Owner != j.p.Subject:
+	case j.fails("owner", w.Owner != j.p.Subject):
 		j.d.Owner = w.Owner
 		return reason.ActorIsNotOwner
-	case j.p.Request.TooLarge:
+	case j.fails("value", j.p.Request.TooLarge):
 		return reason.RequestTooLarge
-	case class == policy.Mandatory && !isBoolean(w.Value):
+	case j.fails("value", class == policy.Mandatory && !isBoolean(w.Value)):
 		return reason.MandatoryTypeMismatch
-	case live && w.Revision == 0:
+	case j.fails("revision", live && w.Revision == 0):
 		j.d.PreviousRevision = record.Revision
 		return reason.ExpectedRevisionRequired
-	case live && w.Revision != record.Revision:
+	case j.fails("revision", live && w.Revision != record.Revision):
 		j.d.PreviousRevision = record.Revision
 		return reason.RevisionConflict
-	case !live && w.Revision != 0:
+	case j.fails("revision", !live && w.Revision != 0):
 		return reason.RevisionConflict
 	}
 	j.out.written.Record = events.Record{Owner: w.Owner, Namespace: w.Namespace, Key: w.Key, Visibility: w.Visibility, Revision: 1}
@@ -277,14 +285,14 @@ func (j *judge) write(w *wire.MemoryWrite) reason.Code {
 func (j *judge) delete(r *wire.MemoryDelete) reason.Code {
 	record := j.s.Live(r.Owner, r.Namespace, r.Key)
 	switch {
-	case !j.holds("memory.write"):
+	case j.fails("capability", !j.holds("memory.write")):
 		return reason.CapabilityNotInherited
-	case r.Owner != j.p.Subject:
+	case j.fails("owner", r.Owner != j.p.Subject):
 		j.d.Owner = r.Owner
 		return reason.ActorIsNotOwner
-	case record == nil:
+	case j.fails("revision", record == nil):
 		return reason.RevisionConflict
-	case r.Revision != record.Revision:
+	case j.fails("revision", r.Revision != record.Revision):
 		j.d.PreviousRevision = record.Revision
 		return reason.RevisionConflict
 	}
@@ -297,9 +305,16 @@ func (j *judge) delete(r *wire.MemoryDelete) reason.Code {
 }
 
 func (j *judge) read(r *wire.MemoryRead) reason.Code {
-	switch {
-	case !j.holds("memory.read"):
+	if j.fails("capability", !j.holds("memory.read")) {
 		return reason.CapabilityNotInherited
+	}
+	code := j.find(r)
+	j.fails("visibility", !code.Allowed())
+	return code
+}
+
+func (j *judge) find(r *wire.MemoryRead) reason.Code {
+	switch {
 	case r.Owner != "":
 		return j.readDirect(r)
 	case j.s.Policy.Class(r.Namespace, r.Key) == policy.Mandatory:
@@ -405,11 +420,11 @@ func (j *judge) authorize(r *wire.ActionAuthorize) reason.Code {
 	}
 	j.out.args = r.Arguments
 	switch {
-	case !j.s.Policy.KnownAction(r.Action):
+	case j.fails("known action", !j.s.Policy.KnownAction(r.Action)):
 		return reason.UnknownAction
-	case !j.holds(r.Action):
+	case j.fails("effective capabilities", !j.holds(r.Action)):
 		return reason.ActionNotInEffectiveCapabilities
-	case j.p.Request.TooLarge:
+	case j.fails("size", j.p.Request.TooLarge):
 		return reason.RequestTooLarge
 	}
 	return reason.ActionAllowed
@@ -423,10 +438,11 @@ func (j *judge) sop(v events.Value) reason.Code {
 	if procedure.Version > 0 {
 		j.d.SOPVersion = uint64(procedure.Version)
 	}
-	if code != "" {
+	if j.fails("procedure", code != "") {
 		return code
 	}
 	results, code := sop.Validate(procedure, j.scope())
+	j.fails("every step", !code.Allowed())
 	j.steps(procedure, results)
 	j.out.procedure = procedure.Steps
 	return code

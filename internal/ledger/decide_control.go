@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"slices"
+
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/policy"
 	"github.com/ledgerd/ledgerd/internal/reason"
@@ -10,7 +12,7 @@ import (
 // control judges the verbs of admins and registrars; who has already checked
 // which of them the sender may use.
 func (j *judge) control() reason.Code {
-	if j.p.Request.TooLarge {
+	if j.fails("size", j.p.Request.TooLarge) {
 		return reason.RequestTooLarge
 	}
 	switch r := j.p.Request.Body.(type) {
@@ -47,35 +49,33 @@ func (j *judge) control() reason.Code {
 // parent, and passes on only what it effectively holds.
 func (j *judge) registerChild(r *wire.AgentRegister) reason.Code {
 	switch {
-	case !j.holds("agent.register"):
+	case j.fails("capability", !j.holds("agent.register")):
 		return reason.CapabilityNotInherited
-	case j.p.Request.TooLarge:
+	case j.fails("size", j.p.Request.TooLarge):
 		return reason.RequestTooLarge
 	}
 	draft := newDraft(j.s)
 	child := events.AgentRegistered{AgentID: r.AgentID, ParentID: j.p.Subject, Capabilities: policy.NewSet(r.Capabilities...), PublicKey: r.PublicKey}
-	if code := draft.register(child); code != "" {
+	if code := draft.register(child); j.fails("place in the tree", code != "") {
 		return code
 	}
-	for _, capability := range child.Capabilities {
-		if !j.holds(capability) {
-			return reason.CapabilityNotInherited
-		}
+	if j.fails("what it passes on", slices.ContainsFunc(child.Capabilities, func(c string) bool { return !j.holds(c) })) {
+		return reason.CapabilityNotInherited
 	}
 	j.emit(&child)
 	return reason.Registered
 }
 
 func (j *judge) registerAgent(r *wire.AgentRegister) reason.Code {
-	if j.s.Policy == nil {
+	if j.fails("policy", j.s.Policy == nil) {
 		return reason.NoPolicy
 	}
 	draft := newDraft(j.s)
 	agent := events.AgentRegistered{AgentID: r.AgentID, ParentID: r.ParentID, Capabilities: policy.NewSet(r.Capabilities...), PublicKey: r.PublicKey}
-	if code := draft.register(agent); code != "" {
+	if code := draft.register(agent); j.fails("place in the tree", code != "") {
 		return code
 	}
-	if len(policy.CheckCapabilities(j.s.Policy, agent.Capabilities)) > 0 {
+	if j.fails("what it passes on", len(policy.CheckCapabilities(j.s.Policy, agent.Capabilities)) > 0) {
 		return reason.UnknownAction
 	}
 	j.emit(&agent)

@@ -168,6 +168,7 @@ func (l *tinyLog) decide(s *projection.State, p *Proposal) *Outcome {
 	if !reflect.DeepEqual(o, again) {
 		l.t.Fatalf("two judgements of one proposal: %+v and %+v", o.Decision, again.Decision)
 	}
+	checkTrace(l.t, s, p, o)
 	if l.digest(s) != before {
 		l.t.Fatalf("Decide changed the state")
 	}

@@ -20,7 +20,7 @@ func (j *judge) submit(r *wire.SOPSubmit) reason.Code {
 	if code := j.sop(r.SOP); code != reason.SOPAdmitted {
 		return code
 	}
-	if j.agent.Runs >= events.OpenRunsMax {
+	if j.fails("open runs", j.agent.Runs >= events.OpenRunsMax) {
 		j.note("%d runs of this agent are open; wait for them, or have the doubted ones resolved", j.agent.Runs)
 		return reason.QuotaExceeded
 	}
@@ -29,7 +29,8 @@ func (j *judge) submit(r *wire.SOPSubmit) reason.Code {
 		admitted.Steps = append(admitted.Steps, step.StepID)
 		admitted.Actions = append(admitted.Actions, step.Action)
 	}
-	if j.d.Observed = within(j.p.Observed, admitted.Actions); len(j.d.Observed) > 0 {
+	j.d.Observed = within(j.p.Observed, admitted.Actions)
+	if j.fails("handlers", len(j.d.Observed) > 0) {
 		j.note("no handler is present for %v", j.d.Observed)
 		return reason.MissingHandlers
 	}
@@ -204,13 +205,13 @@ func Doubted(run *projection.Run, now events.Time, stopped bool) events.Body {
 func (j *judge) cancel(r *wire.RunCancel) reason.Code {
 	run := j.s.Run(r.RunID)
 	switch {
-	case run == nil || run.Agent != j.p.Subject:
+	case j.fails("an open run of the sender's", run == nil || run.Agent != j.p.Subject):
 		return reason.NotFound
-	case run.State == projection.Cancelled:
+	case j.fails("an open run of the sender's", run.State == projection.Cancelled):
 		return reason.RunCancelled
-	case run.State == projection.InDoubt:
+	case j.fails("an open run of the sender's", run.State == projection.InDoubt):
 		return reason.InDoubt
-	case !run.Open():
+	case j.fails("an open run of the sender's", !run.Open()):
 		j.note("the run has ended: %s", run.State)
 		return reason.NotFound
 	}

@@ -1,6 +1,11 @@
 package ledger
 
-import "github.com/ledgerd/ledgerd/internal/reason"
+import (
+	"slices"
+
+	"github.com/ledgerd/ledgerd/internal/projection"
+	"github.com/ledgerd/ledgerd/internal/reason"
+)
 
 // Guard is one step of the descent that Decide makes.
 type Guard struct {
@@ -16,8 +21,8 @@ type guard struct {
 
 var (
 	identityGuard   = guard{"identity", []reason.Code{reason.UnknownAgent, reason.AgentRevoked, reason.NotPermittedForRole}}
-	shapeGuard      = guard{"shape", []reason.Code{reason.BadReplySubject, reason.MalformedRequest}} // its size too, where no operation has a guard for that
-	emergencyGuard  = guard{"emergency", []reason.Code{reason.EmergencyDeny}}                        // a deny of everything stands before the shape
+	shapeGuard      = guard{"shape", []reason.Code{reason.BadReplySubject, reason.MalformedRequest, reason.RequestTooLarge, reason.UnsupportedOperation}}
+	emergencyGuard  = guard{"emergency", []reason.Code{reason.EmergencyDeny}} // a deny of everything stands before the shape
 	sizeGuard       = guard{"size", []reason.Code{reason.RequestTooLarge}}
 	retryGuard      = guard{"operation id", []reason.Code{reason.OperationIDConflict}}
 	releaseGuard    = guard{"release", []reason.Code{reason.UnsupportedOperation}}
@@ -29,11 +34,11 @@ var (
 	procedureGuard  = guard{"procedure", []reason.Code{reason.SOPMalformed, reason.SOPVersionInvalid, reason.SOPEmpty, reason.SOPTooLarge}}
 	stepsGuard      = guard{"every step", []reason.Code{
 		reason.EmptyStepID, reason.DuplicateStepID, reason.UnknownAction, reason.ActionNotInEffectiveCapabilities,
-		reason.CrossOwnerMemoryWrite, reason.ReferenceOutOfScope, reason.ArgumentSchema, reason.RequestTooLarge, reason.MandatoryTypeMismatch,
+		reason.CrossOwnerMemoryWrite, reason.ReferenceOutOfScope, reason.ArgumentSchema, reason.SOPMalformed, reason.RequestTooLarge, reason.MandatoryTypeMismatch, reason.EmergencyDeny,
 	}}
 	handlersGuard = guard{"handlers", []reason.Code{reason.MissingHandlers}}
 	placeGuard    = guard{"place in the tree", []reason.Code{
-		reason.NameNotAllowed, reason.HierarchyCycle, reason.DuplicateAgent, reason.UnknownParent,
+		reason.MalformedRequest, reason.NameNotAllowed, reason.HierarchyCycle, reason.DuplicateAgent, reason.UnknownParent,
 		reason.TooManyChildren, reason.HierarchyTooDeep, reason.KeyInUse,
 	}}
 )
@@ -59,27 +64,93 @@ var own = map[string][]guard{
 		reason.RecordNotFound, reason.NotVisibleFrom, reason.GrantRequired, reason.RecordUnavailable,
 		reason.ActorIsNotOwner, reason.ExpectedRevisionRequired, reason.RevisionConflict,
 	}}},
-	"run.cancel":     {{"an open run of the sender's", []reason.Code{reason.NotFound, reason.RunCancelled, reason.InDoubt}}},
-	"agent.register": {sizeGuard, placeGuard, {"capability, and what it passes on", []reason.Code{reason.CapabilityNotInherited, reason.UnknownAction}}},
+	"run.cancel": {{"an open run of the sender's", []reason.Code{reason.NotFound, reason.RunCancelled, reason.InDoubt}}},
+	"agent.register": {capabilityGuard, sizeGuard, placeGuard, {"what it passes on", []reason.Code{
+		reason.CapabilityNotInherited, reason.UnknownAction,
+	}}},
+}
+
+// guardsOf lists the guards of an operation in order.
+func guardsOf(operation string) []guard {
+	return append(append([]guard(nil), front...), own[operation]...)
+}
+
+// trace is the descent of one judgement: the guards it passed, and the one it
+// failed.
+type trace []Guard
+
+// fails says to the trace what became of a guard, and returns failed. Every
+// guard of a judgement is asked through it, so that what is explained is what
+// was decided.
+func (j *judge) fails(guard string, failed bool) bool {
+	if j.trace == nil {
+		return failed
+	}
+	result := "passed"
+	if failed {
+		result = "failed"
+	}
+	if t := *j.trace; len(t) > 0 && t[len(t)-1].Name == guard {
+		t[len(t)-1].Result = result
+	} else {
+		*j.trace = append(t, Guard{Name: guard, Result: result})
+	}
+	return failed
+}
+
+// Trace is Decide with the descent it made: every guard tried in order, with
+// the reason at the one that failed, and those behind it that were not reached.
+func Trace(s *projection.State, p *Proposal) (*Outcome, []Guard) {
+	var t trace
+	o := &Outcome{}
+	o.decide(s, p, &t)
+	if o.Retry != 0 || o.Decision.Allowed {
+		return o, t
+	}
+	code := reason.Code(o.Decision.Reason)
+	if n := len(t); n == 0 || t[n-1].Result != "failed" {
+		t = append(t, Guard{Name: o.Decision.Operation, Result: "failed"})
+	}
+	failed := &t[len(t)-1]
+	failed.Reason = code
+	return o, append(t, notReached(o.Decision.Operation, failed.Name)...)
+}
+
+// notReached lists the guards of an operation after the one named.
+func notReached(operation, name string) (list []Guard) {
+	found := false
+	for _, g := range guardsOf(operation) {
+		if found {
+			list = append(list, Guard{Name: g.name, Result: "not_reached"})
+		}
+		found = found || g.name == name
+	}
+	return list
 }
 
 // Guards lists every guard of an operation in order, with what became of it
-// where the outcome was code. An operation without guards of its own shows
-// those before it only.
+// where the outcome was code: for a decision of which no more is known. Where
+// several could have given the code they are shown as one, in the last's place.
+// An operation without guards of its own shows those before it only.
 func Guards(operation string, code reason.Code) []Guard {
 	var list []Guard
-	failed := false
-	for _, g := range append(append([]guard(nil), front...), own[operation]...) {
-		entry := Guard{Name: g.name, Result: "passed"}
+	stopped := ""
+	for _, g := range guardsOf(operation) {
 		switch {
-		case failed:
-			entry.Result = "not_reached"
+		case g.stops(code) && stopped != "":
+			i := slices.IndexFunc(list, func(g Guard) bool { return g.Result == "failed" })
+			stopped += " or " + g.name
+			list = append(list[:i], Guard{Name: stopped, Result: "failed", Reason: code})
 		case g.stops(code):
-			entry.Result, entry.Reason, failed = "failed", code, true
+			stopped = g.name
+			list = append(list, Guard{Name: g.name, Result: "failed", Reason: code})
+		case stopped != "":
+			list = append(list, Guard{Name: g.name, Result: "not_reached"})
+		default:
+			list = append(list, Guard{Name: g.name, Result: "passed"})
 		}
-		list = append(list, entry)
 	}
-	if !failed && !code.Allowed() {
+	if stopped == "" && !code.Allowed() {
 		list = append(list, Guard{Name: operation, Result: "failed", Reason: code})
 	}
 	return list

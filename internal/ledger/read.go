@@ -8,7 +8,6 @@ import (
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/projection"
-	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/store"
 	"github.com/ledgerd/ledgerd/internal/wire"
 )
@@ -109,8 +108,8 @@ func Explain(s *projection.State, lane wire.Lane, subject, operation string, req
 	if r != nil {
 		r.OperationID = "" // whether an id was used before is no guard on the request
 	}
-	o := Decide(s, &Proposal{Lane: lane, Subject: subject, Operation: wire.Known(lane, operation), Refused: code, Request: r})
-	e := Explanation{Decision: o.Decision, Steps: o.Steps, Guards: Guards(o.Decision.Operation, reason.Code(o.Decision.Reason))}
+	o, guards := Trace(s, &Proposal{Lane: lane, Subject: subject, Operation: wire.Known(lane, operation), Refused: code, Request: r})
+	e := Explanation{Decision: o.Decision, Steps: o.Steps, Guards: guards}
 	a := s.Agent(subject)
 	if capability := capabilityOf(r); a != nil && capability != "" {
 		if ok, by := s.Holds(a, capability); !ok {
