@@ -165,32 +165,9 @@ func withKeys(parts []part, key func(id string) (string, error)) ([]string, erro
 		if public == "" {
 			continue
 		}
-		if texts[i], err = addKey(p.Text, public); err != nil {
+		if texts[i], err = policy.WithKey(p.Text, public); err != nil {
 			return nil, usagef("%s: line %d: %s: %w", p.File, p.Line+1, id, err)
 		}
 	}
 	return texts, nil
-}
-
-// addKey adds public_key to a mapping in block or flow style, and changes
-// nothing else.
-func addKey(text, public string) (string, error) {
-	line := "public_key: " + public
-	candidates := []string{text + line + "\n"}
-	if first := strings.TrimLeft(text, " "); len(first) < len(text) {
-		candidates = append(candidates, text+text[:len(text)-len(first)]+line+"\n")
-	}
-	if end := strings.LastIndexByte(text, '}'); end >= 0 {
-		candidates = append(candidates, text[:end]+", "+line+text[end:])
-	}
-	for _, candidate := range candidates {
-		doc, faults := policy.ParseDocument(candidate)
-		if len(faults) > 0 {
-			continue
-		}
-		if doc.Agent != nil && doc.Agent.PublicKey == public || doc.Principal != nil && doc.Principal.PublicKey == public {
-			return candidate, nil
-		}
-	}
-	return "", fmt.Errorf("cannot add the line %q by itself; add it to the document", line)
 }

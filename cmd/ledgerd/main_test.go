@@ -164,12 +164,12 @@ func TestKeyIsAddedAndNothingElseChanged(t *testing.T) {
 		if _, faults := policy.ParseDocument(c.text); len(faults) > 0 {
 			t.Fatalf("%s: %v", name, faults)
 		}
-		got, err := addKey(c.text, public)
+		got, err := policy.WithKey(c.text, public)
 		if want := strings.ReplaceAll(c.want, "KEY", public); err != nil || got != want {
 			t.Errorf("%s: %v\n%s\nwant\n%s", name, err, got, want)
 		}
 	}
-	if _, err := addKey("kind: Policy\n", public); err == nil {
+	if _, err := policy.WithKey("kind: Policy\n", public); err == nil {
 		t.Error("a key was added to a Policy")
 	}
 }

@@ -1,0 +1,123 @@
+package trial
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ledgerd/ledgerd/internal/policy"
+)
+
+const house = `apiVersion: ledgerd/v1
+kind: Policy
+version: v1
+environment: [memory.read, x.one, x.two]
+actions:
+  x.one: {}
+  x.two: {}
+  x.three: {}
+namespaces:
+  vault: {class: secret}
+  vault.deep: {class: secret}
+---
+kind: Agent
+id: top
+capabilities: [memory.read, x.one]
+---
+kind: Agent
+id: low
+parent: top
+capabilities: [memory.read, x.two]
+---
+kind: Principal
+id: tools
+role: handler
+actions: [x.one, x.four]
+`
+
+func parse(t *testing.T, text string) ([]policy.Part, []policy.Document) {
+	t.Helper()
+	documents, faults := policy.ParseFile("house.yaml", text)
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	return policy.SplitFile("house.yaml", text), documents
+}
+
+func cases(t *testing.T, text string) []policy.Case {
+	t.Helper()
+	c, faults := policy.ParseCases("cases.yaml", "apiVersion: ledgerd/v1\nkind: Cases\npolicy: house.yaml\ncases:\n"+text)
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	return c.Cases
+}
+
+func TestRun_ShowsWhatWasExpectedAndFound(t *testing.T) {
+	parts, documents := parse(t, house)
+	failures, faults := Run(parts, documents, cases(t, `
+- {name: right, agent: top, operation: x.one, decision: allowed, reason: action_allowed}
+- {name: wrong, agent: low, operation: x.one, decision: allowed, reason: action_allowed}
+- {name: other reason, agent: low, operation: x.two, decision: denied, reason: unknown_action}
+- {name: no such rule, agent: top, operation: x.one, decision: allowed, reason: action_allowed, rule: a}
+- name: a step before it that is denied
+  given: [{agent: low, operation: x.one}]
+  agent: top
+  operation: x.one
+  decision: allowed
+  reason: action_allowed
+- {name: a float, agent: top, operation: x.one, arguments: '{"a":1.5}', decision: allowed, reason: action_allowed}
+`))
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	var got []string
+	for _, f := range failures {
+		got = append(got, f.Case.Name+": want "+f.Want+", got "+f.Got)
+	}
+	want := []string{
+		"wrong: want allowed action_allowed, got denied action_not_in_effective_capabilities",
+		"other reason: want denied unknown_action, got denied action_not_in_effective_capabilities",
+		"no such rule: want allowed action_allowed by rule a, got allowed action_allowed",
+		"a step before it that is denied: want allowed action_allowed, got given step 1: denied action_not_in_effective_capabilities",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("failures:\n%s", strings.Join(got, "\n"))
+	}
+}
+
+func TestRun_NoCaseIsAFault(t *testing.T) {
+	parts, documents := parse(t, house)
+	if _, faults := Run(parts, documents, nil); len(faults) == 0 {
+		t.Error("nothing was tried and nothing said")
+	}
+}
+
+func TestNew_SaysWhatTheApplySays(t *testing.T) {
+	parts, documents := parse(t, strings.Replace(house, "parent: top", "parent: nobody", 1))
+	if _, faults := New(parts, documents); len(faults) != 1 || !strings.Contains(faults[0], "unknown_parent low") {
+		t.Errorf("faults %v", faults)
+	}
+}
+
+func TestLint_Warnings(t *testing.T) {
+	parts, documents := parse(t, house)
+	var got strings.Builder
+	for _, w := range Lint(parts, documents) {
+		w.Excerpt = ""
+		got.WriteString(w.String() + "\n")
+	}
+	want := `house.yaml:4:35: nobody holds x.two, which the environment has; declare it for an agent, or leave it out
+house.yaml:6:3: x.one takes any object of arguments; say with arguments: what it takes
+house.yaml:7:3: x.two takes any object of arguments; say with arguments: what it takes
+house.yaml:7:3: no handler may serve x.two, so that no procedure with it ever starts; add it to a handler's actions
+house.yaml:8:3: x.three takes any object of arguments; say with arguments: what it takes
+house.yaml:8:3: x.three is not in the environment, so that nobody can do it and no rule of it ever counts; add it there, or leave it out
+house.yaml:8:3: no handler may serve x.three, so that no procedure with it ever starts; add it to a handler's actions
+house.yaml:11:3: the rule for vault.deep is never the one that counts: the one for vault says the same; leave it out
+house.yaml:20:29: low declares x.two and will not hold it: the agent top does not; declare it there too, or leave it out
+house.yaml:25:18: tools serves x.four, which the policy does not declare
+`
+	if got.String() != want {
+		t.Errorf("warnings:\n%s", got.String())
+	}
+}
