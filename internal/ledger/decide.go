@@ -15,7 +15,7 @@ import (
 // Rules is the version of everything that can change a verdict: the guards
 // here, the functions they call, the libraries behind them. It rises with any
 // such change, and ledger.opened records it.
-const Rules = 1
+const Rules = 2
 
 // Proposal is one request as the front door hands it over.
 type Proposal struct {
@@ -427,6 +427,13 @@ func (j *judge) authorize(r *wire.ActionAuthorize) reason.Code {
 	case j.fails("size", j.p.Request.TooLarge):
 		return reason.RequestTooLarge
 	}
+	arguments, err := events.ParseJSON(r.Arguments)
+	if err != nil {
+		return reason.MalformedRequest
+	}
+	if code := j.rules(r.Action, arguments); code != "" {
+		return code
+	}
 	return reason.ActionAllowed
 }
 
@@ -457,6 +464,7 @@ func (j *judge) scope() sop.Scope {
 		Denied:  func(capability string) bool { return s.Denied(agent, capability) },
 		Holds:   func(capability string) bool { ok, _ := s.Holds(agent, capability); return ok },
 		Class:   s.Policy.Class,
+		Rules:   func(step *sop.Step) reason.Code { return j.rules(step.Action, step.Value()) },
 	}
 }
 

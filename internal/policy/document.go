@@ -138,7 +138,7 @@ func (d *decoder) document(root node, text string) Document {
 // later names, for each mapping of a document, the keys that are part of the
 // language and not of this release.
 var later = map[string][]string{
-	"action":         {"arguments", "require", "approval", "compensate", "cost"},
+	"action":         {"require", "approval", "compensate", "cost"},
 	"output":         {"label"},
 	"namespace rule": {"value", "writes"},
 	"Policy":         {"resources", "quotas", "labels"},
@@ -397,7 +397,10 @@ func (d *decoder) actions(p *Policy, n node) {
 }
 
 func (d *decoder) action(n node) (a Action) {
-	f := d.fields(n, "action", "timeout", "retry", "output")
+	f := d.fields(n, "action", "arguments", "timeout", "retry", "output")
+	if arguments, ok := f["arguments"]; ok {
+		a.Arguments = d.arguments(arguments)
+	}
 	if timeout, ok := f["timeout"]; ok {
 		a.Timeout = d.duration(timeout, "timeout")
 	}

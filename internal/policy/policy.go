@@ -22,11 +22,11 @@ type Policy struct {
 	Children    int             // agents under one parent
 }
 
-// Action is what a policy declares of an action. In this release it takes any
-// object within the limits, and is never tried again.
+// Action is what a policy declares of an action. It is never tried again.
 type Action struct {
-	Timeout  int64 // microseconds in which its effect must be reported; 0 = TimeoutDefault
-	MaxBytes int   // of its result; 0 = OutputDefault
+	Arguments *Schema // what it takes; nil = any object within the limits
+	Timeout   int64   // microseconds in which its effect must be reported; 0 = TimeoutDefault
+	MaxBytes  int     // of its result; 0 = OutputDefault
 }
 
 // What holds for an action that does not say otherwise, and the bounds of what

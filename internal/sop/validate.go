@@ -16,6 +16,10 @@ type Scope struct {
 	Denied  func(capability string) bool // an emergency deny takes it; nil for never
 	Holds   func(capability string) bool // it is among the proposer's effective capabilities
 	Class   func(namespace, key string) policy.Class
+
+	// Rules judges the arguments of a declared action; "" where nothing forbids
+	// them. nil for no rules.
+	Rules func(step *Step) reason.Code
 }
 
 // StepResult is the verdict on one step.
@@ -166,6 +170,9 @@ func (s *Step) checkArguments(scope *Scope) reason.Code {
 		return code
 	case "memory.delete":
 		return s.checkMemory([]string{"owner_agent_id", "namespace", "key", "expected_revision"})
+	}
+	if scope.Rules != nil {
+		return scope.Rules(s)
 	}
 	return ""
 }

@@ -1,0 +1,402 @@
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	errorkind "github.com/santhosh-tekuri/jsonschema/v6/kind"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+)
+
+// Schema says which JSON values are taken: JSON Schema 2020-12 without what
+// reaches outside the document, refers to itself or is not enforced. Two values
+// that differ only in how the text was written are judged alike, save that an
+// "integer" is written without '.' and 'e'. It may be used by many at once.
+type Schema struct {
+	compiled *jsonschema.Schema
+	value    events.Value // the schema itself, for the types it declares
+}
+
+// CompileSchema compiles a schema that stands in no document. What is wrong
+// with it has no place then.
+func CompileSchema(v events.Value) (*Schema, error) {
+	d := decoder{reader: &reader{}}
+	s := d.schema(nodeOf(v), "schema")
+	if len(d.faults) > 0 {
+		return nil, errors.New(d.faults[0].Message)
+	}
+	return s, nil
+}
+
+// Validate returns nil if the schema takes v, else one of the reasons, always
+// the same one. It may quote v, so it is for the sender alone.
+func (s *Schema) Validate(v events.Value) error { return s.validate(goValue(v)) }
+
+// ValidateJSON is Validate for a value that is JSON text still.
+func (s *Schema) ValidateJSON(text []byte) error {
+	v, err := events.ParseJSON(text)
+	if err != nil {
+		return err
+	}
+	return s.Validate(v)
+}
+
+func (s *Schema) validate(v any) error {
+	err := s.compiled.Validate(v)
+	if err == nil {
+		return nil
+	}
+	var invalid *jsonschema.ValidationError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	at, why := leaf(invalid)
+	return fmt.Errorf("%s: %s", pointer(at), why)
+}
+
+// leaf is the innermost cause that comes first by place, then by words: the
+// library meets the members of an object in any order.
+func leaf(e *jsonschema.ValidationError) (at []string, why string) {
+	if len(e.Causes) == 0 {
+		return e.InstanceLocation, e.ErrorKind.LocalizedString(english)
+	}
+	for i, cause := range e.Causes {
+		a, w := leaf(cause)
+		if order := slices.Compare(a, at); i == 0 || order < 0 || order == 0 && w < why {
+			at, why = a, w
+		}
+	}
+	return at, why
+}
+
+var english = message.NewPrinter(language.English)
+
+func pointer(at []string) string {
+	if len(at) == 0 {
+		return "the whole"
+	}
+	return "/" + strings.Join(at, "/")
+}
+
+// goValue is v as the libraries take it. An integer keeps its literal, so that
+// nothing of it is lost; another number is a float64 here as everywhere.
+func goValue(v events.Value) any {
+	switch v.Kind {
+	case events.True, events.False:
+		return v.Kind == events.True
+	case events.String:
+		return v.Text
+	case events.Number:
+		if !strings.ContainsAny(v.Text, ".eE") {
+			return json.Number(v.Text)
+		}
+		f, _ := strconv.ParseFloat(v.Text, 64)
+		return f
+	case events.Array:
+		list := make([]any, len(v.Elements))
+		for i := range v.Elements {
+			list[i] = goValue(v.Elements[i])
+		}
+		return list
+	case events.Object:
+		members := make(map[string]any, len(v.Members))
+		for i := range v.Members {
+			members[v.Members[i].Name] = goValue(v.Members[i].Value)
+		}
+		return members
+	}
+	return nil
+}
+
+// What a keyword of a schema holds.
+const (
+	plain    = iota // no schema
+	oneSub          // a schema
+	listSub         // schemas
+	namedSub        // schemas by name
+)
+
+// keywords are those of 2020-12 that are enforced, and those that only say
+// something to people.
+var keywords = map[string]int{
+	"$schema": plain, "$comment": plain, "title": plain, "description": plain, "examples": plain, "deprecated": plain,
+	"type": plain, "enum": plain, "const": plain, "format": plain, "$ref": plain,
+	"multipleOf": plain, "maximum": plain, "exclusiveMaximum": plain, "minimum": plain, "exclusiveMinimum": plain,
+	"maxLength": plain, "minLength": plain, "pattern": plain,
+	"maxItems": plain, "minItems": plain, "uniqueItems": plain, "maxContains": plain, "minContains": plain,
+	"maxProperties": plain, "minProperties": plain, "required": plain, "dependentRequired": plain,
+	"not": oneSub, "if": oneSub, "then": oneSub, "else": oneSub, "items": oneSub, "contains": oneSub,
+	"additionalProperties": oneSub, "propertyNames": oneSub, "unevaluatedItems": oneSub, "unevaluatedProperties": oneSub,
+	"allOf": listSub, "anyOf": listSub, "oneOf": listSub, "prefixItems": listSub,
+	"properties": namedSub, "patternProperties": namedSub, "dependentSchemas": namedSub, "$defs": namedSub,
+}
+
+// formats are checked, each by rules that do not change with the machine.
+var formats = []string{"date", "date-time", "ipv4", "ipv6", "uuid"}
+
+const (
+	draft        = "https://json-schema.org/draft/2020-12/schema"
+	definitions  = "#/$defs/"
+	schemaURL    = "ledgerd:schema"
+	schemaSubMax = 2000 // schemas in a schema, each as often as it is referred to
+)
+
+// schema reads a schema. It is nil if there is any fault in it.
+func (d *decoder) schema(n node, what string) *Schema {
+	faults := len(d.faults)
+	v := d.json(n)
+	if len(d.faults) == faults {
+		w := schemaWalk{decoder: d, root: n, open: map[string]bool{}}
+		w.sub(n)
+	}
+	if len(d.faults) > faults || d.incomplete {
+		return nil
+	}
+	sorted, err := events.ParseJSON(v.AppendCanonical(nil))
+	if err != nil {
+		d.faultf(n, "%s is not within the JSON profile: %v", what, err)
+		return nil
+	}
+	compiled, at, why := compileSchema(goValue(sorted))
+	if compiled == nil {
+		d.faultf(n.find(at), "%s: %s", what, why)
+		return nil
+	}
+	return &Schema{compiled, sorted}
+}
+
+// arguments reads the schema of an action's arguments, which are an object.
+func (d *decoder) arguments(n node) *Schema {
+	s := d.schema(n, "arguments")
+	if s == nil {
+		return nil
+	}
+	if t, typed := s.value.Get("type"); s.value.Kind != events.Object || typed && t.Text != "object" {
+		d.faultf(n, "arguments are an object; write type: object, or {} for any")
+		return nil
+	}
+	return s
+}
+
+// compileSchema compiles what the walk let through.
+func compileSchema(v any) (compiled *jsonschema.Schema, at []string, why string) {
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.UseLoader(noLoader{})
+	c.AssertFormat()
+	c.RegisterVocabulary(integers)
+	c.AssertVocabs()
+	err := c.AddResource(schemaURL, v)
+	if err == nil {
+		compiled, err = c.Compile(schemaURL)
+	}
+	var invalid *jsonschema.SchemaValidationError
+	var details *jsonschema.ValidationError
+	switch {
+	case err == nil:
+		return compiled, nil, ""
+	case errors.As(err, &invalid) && errors.As(invalid.Err, &details):
+		at, why = leaf(details)
+		return nil, at, why
+	}
+	return nil, nil, err.Error()
+}
+
+// noLoader opens nothing, wherever a reference leads.
+type noLoader struct{}
+
+func (noLoader) Load(string) (any, error) {
+	return nil, errors.New("a schema refers to nothing outside itself")
+}
+
+// integers takes from type: integer the numbers that are written another way.
+var integers = &jsonschema.Vocabulary{URL: "ledgerd:integer", Compile: func(_ *jsonschema.CompilerContext, obj map[string]any) (jsonschema.SchemaExt, error) {
+	var types []any
+	switch t := obj["type"].(type) {
+	case string:
+		types = []any{t}
+	case []any:
+		types = t
+	}
+	if slices.Contains(types, any("integer")) && !slices.Contains(types, any("number")) {
+		return literalInteger{}, nil
+	}
+	return nil, nil
+}}
+
+type literalInteger struct{}
+
+func (literalInteger) Validate(ctx *jsonschema.ValidatorContext, v any) {
+	if _, float := v.(float64); float {
+		ctx.AddError(&errorkind.Type{Got: "number written with '.' or 'e'", Want: []string{"integer"}})
+	}
+}
+
+// schemaWalk goes over a schema before the library does.
+type schemaWalk struct {
+	*decoder
+	root node
+	open map[string]bool // definitions that the walk is inside of
+	subs int
+}
+
+func (w *schemaWalk) sub(n node) {
+	if w.subs++; w.subs > schemaSubMax {
+		if w.subs == schemaSubMax+1 {
+			w.faultf(n, "the schema has more than %d schemas in it, counting each as often as it is referred to", schemaSubMax)
+		}
+		return
+	}
+	switch n.kind {
+	case boolKind:
+		return
+	case mappingKind:
+	default:
+		w.faultf(n, "a schema is a mapping, or true or false, not %s", n.kind)
+		return
+	}
+	for _, f := range w.distinct(n) {
+		holds, known := keywords[f.key.text]
+		if !known {
+			w.faultf(f.key, "%s is no keyword of a schema here%s", quote(f.key.text), didYouMean(f.key.text, keywordNames))
+			continue
+		}
+		switch {
+		case f.key.text == "$defs" && f.value.kind == mappingKind:
+			w.definitions(n, f)
+		case holds == oneSub:
+			w.sub(f.value)
+		case holds == listSub:
+			for _, item := range f.value.items {
+				w.sub(item)
+			}
+		case holds == namedSub:
+			for _, named := range w.distinct(f.value) {
+				w.sub(named.value)
+			}
+		default:
+			w.plain(f)
+		}
+	}
+}
+
+var keywordNames = func() (names []string) {
+	for name := range keywords {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}()
+
+func (w *schemaWalk) definitions(n node, f field) {
+	if n.place != w.root.place {
+		w.faultf(f.key, "$defs stands at the top of a schema only")
+		return
+	}
+	for _, named := range w.distinct(f.value) {
+		if strings.ContainsAny(named.key.text, "/~%#") {
+			w.faultf(named.key, "the name of a definition is without / ~ %% and #")
+		}
+		w.sub(named.value)
+	}
+}
+
+func (w *schemaWalk) plain(f field) {
+	switch text := f.value.text; f.key.text {
+	case "$schema":
+		if text != draft {
+			w.faultf(f.value, "$schema is %s, or left out", draft)
+		}
+	case "format":
+		if !slices.Contains(formats, text) {
+			w.faultf(f.value, "format is %s; write anything else as a pattern%s", strings.Join(formats, ", "), didYouMean(text, formats))
+		}
+	case "$ref":
+		w.reference(f.value)
+	}
+}
+
+func (w *schemaWalk) reference(n node) {
+	name, local := strings.CutPrefix(n.text, definitions)
+	var target node
+	for _, f := range w.root.fields {
+		if f.key.text == "$defs" {
+			target = f.value.find([]string{name})
+			local = local && target.place != f.value.place
+		}
+	}
+	switch {
+	case n.kind != textKind || !local || target.kind == badKind:
+		w.faultf(n, "$ref is %sNAME, of a definition in this schema", definitions)
+	case w.open[name]:
+		w.faultf(n, "the definition %s refers to itself", quote(name))
+	default:
+		w.open[name] = true
+		w.sub(target)
+		w.open[name] = false
+	}
+}
+
+// find is the node at a path of keys and indexes, or the last one on the way.
+func (n node) find(path []string) node {
+	for _, name := range path {
+		next := -1
+		switch n.kind {
+		case mappingKind:
+			next = slices.IndexFunc(n.fields, func(f field) bool { return f.key.text == name })
+			if next < 0 {
+				return n
+			}
+			n = n.fields[next].value
+		case listKind:
+			i, err := strconv.Atoi(name)
+			if err != nil || i < 0 || i >= len(n.items) {
+				return n
+			}
+			n = n.items[i]
+		default:
+			return n
+		}
+	}
+	return n
+}
+
+// nodeOf is a value as if it had been read. Every node has a place of its own.
+func nodeOf(v events.Value) node {
+	line := 0
+	var of func(events.Value) node
+	of = func(v events.Value) node {
+		line++
+		n := node{text: v.Text, place: place{line: line}}
+		switch v.Kind {
+		case events.True, events.False:
+			n.kind, n.text = boolKind, strconv.FormatBool(v.Kind == events.True)
+		case events.Number:
+			n.kind = integerKind
+		case events.String:
+			n.kind = textKind
+		case events.Array:
+			n.kind = listKind
+			for _, e := range v.Elements {
+				n.items = append(n.items, of(e))
+			}
+		case events.Object:
+			n.kind = mappingKind
+			for _, m := range v.Members {
+				n.fields = append(n.fields, field{node{kind: textKind, text: m.Name, place: place{line: line}}, of(m.Value)})
+			}
+		default:
+			n.kind = nullKind
+		}
+		return n
+	}
+	return of(v)
+}
