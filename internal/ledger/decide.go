@@ -427,11 +427,7 @@ func (j *judge) authorize(r *wire.ActionAuthorize) reason.Code {
 	case j.fails("size", j.p.Request.TooLarge):
 		return reason.RequestTooLarge
 	}
-	arguments, err := events.ParseJSON(r.Arguments)
-	if err != nil {
-		return reason.MalformedRequest
-	}
-	if code := j.rules(r.Action, arguments); code != "" {
+	if code := j.rules(r.Action, r.Arguments); code != "" {
 		return code
 	}
 	return reason.ActionAllowed
@@ -464,7 +460,7 @@ func (j *judge) scope() sop.Scope {
 		Denied:  func(capability string) bool { return s.Denied(agent, capability) },
 		Holds:   func(capability string) bool { ok, _ := s.Holds(agent, capability); return ok },
 		Class:   s.Policy.Class,
-		Rules:   func(step *sop.Step) reason.Code { return j.rules(step.Action, step.Value()) },
+		Rules:   func(step *sop.Step) reason.Code { return j.rules(step.Action, step.Arguments) },
 	}
 }
 

@@ -98,6 +98,3 @@ func (s *Step) parse(v *events.Value, canonical []byte) ([]byte, bool) {
 	s.ID, s.Action, s.Arguments = id.Text, action.Text, canonical[start:len(canonical):len(canonical)]
 	return canonical, true
 }
-
-// Value is the step's arguments, parsed.
-func (s *Step) Value() events.Value { return s.arguments }
