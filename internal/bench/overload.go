@@ -269,10 +269,10 @@ func (b *bench) pour(n *node, agents []*agent, rate func(i int) float64, admin *
 		all.Go(func() { admin.run(ctx) })
 	}
 	all.Wait()
+	if err := settle(b.ctx, l.flows); err != nil {
+		return nil, err
+	}
 	for _, f := range l.flows {
-		if err := f.settle(); err != nil {
-			return nil, err
-		}
 		l.sent, l.judged, l.refused = l.sent+f.sent, l.judged+f.judged, l.refused+f.refused
 	}
 	if admin != nil && admin.err != nil {
@@ -401,23 +401,35 @@ func (f *flow) answered(m *nats.Msg) {
 	}
 }
 
-// settle waits until all is answered, or nothing more comes for a while.
-func (f *flow) settle() error {
+// settle waits until all that the flows sent is answered, or nothing more comes
+// for a while: the row of the unanswered tells.
+func settle(ctx context.Context, flows []*flow) error {
 	last, since := 0, time.Now()
 	for {
-		f.mu.Lock()
-		answers, err := f.judged+f.refused, f.fault
-		f.mu.Unlock()
-		if err != nil || answers == f.sent {
-			return err
+		answers, sent := 0, 0
+		for _, f := range flows {
+			f.mu.Lock()
+			answers, sent = answers+f.judged+f.refused, sent+f.sent
+			err := f.fault
+			f.mu.Unlock()
+			if err == nil && f.nc.IsClosed() {
+				err = fmt.Errorf("the connection that sends on %s is closed: %w", f.subject, f.nc.LastError())
+			}
+			if err != nil {
+				return err
+			}
 		}
 		if answers != last {
 			last, since = answers, time.Now()
 		}
-		if time.Since(since) > settleMax {
-			return nil // the row of the unanswered tells
+		if answers == sent || time.Since(since) > settleMax {
+			return nil
 		}
-		time.Sleep(5 * time.Millisecond)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+		}
 	}
 }
 
