@@ -11,14 +11,16 @@ import (
 )
 
 // What is sent to ledgerd waits in the server until ledgerd's own connection
-// takes it, which is fast, but not as fast as many connections that do nothing
-// but send. The server slows senders down when three quarters of maxPending
+// takes it, which is fast (see inflow), but not as fast as many connections that do
+// nothing but send. The server slows senders down when three quarters of maxPending
 // wait, by 10 ms for each read, and closes the connection that is sent to when
-// all of it is used: ours. Before that comes so far, the guard closes the
-// connections of whoever sends most. Whoever keeps to any rate is never that one.
+// all of it is used: ours. Where slowing does not help, the guard closes, before
+// that, the connections of whoever sends most. Whoever keeps to any rate is never that one.
 const (
 	guardEvery   = 20 * time.Millisecond
-	pressureMax  = maxPending / 2
+	guardClosely = time.Millisecond     // once watchedMin wait
+	watchedMin   = maxPending / 2       // bytes
+	pressureMax  = maxPending / 16 * 13 // bytes; senders are being slowed down then
 	pressureWait = 5 * time.Millisecond // over which it is seen who sends most
 	loudMin      = 64 << 10             // bytes in that time: nobody does so at any lawful rate
 )
@@ -26,7 +28,7 @@ const (
 // guard looks after the pressure on ledgerd's own connections, and after the
 // admins' reserve, until ctx ends. cut is told of an id whose connections were closed.
 func (s *Server) guard(ctx context.Context, cut func(id string)) {
-	tick, slow := time.NewTicker(guardEvery), time.NewTicker(time.Second)
+	tick, slow := time.NewTimer(guardEvery), time.NewTicker(time.Second)
 	defer tick.Stop()
 	defer slow.Stop()
 	for {
@@ -41,7 +43,8 @@ func (s *Server) guard(ctx context.Context, cut func(id string)) {
 		if s.ns.NumClients() > s.door.most {
 			s.evict()
 		}
-		for s.pressed() && ctx.Err() == nil {
+		waits := s.waits()
+		for ; waits > pressureMax && ctx.Err() == nil; waits = s.waits() {
 			id := s.loudest()
 			if id == "" {
 				break
@@ -49,11 +52,17 @@ func (s *Server) guard(ctx context.Context, cut func(id string)) {
 			s.log.Warn("cut off: it sends faster than anybody can read", "id", id, "connections", s.Disconnect(id))
 			cut(id)
 		}
+		if waits > watchedMin {
+			tick.Reset(guardClosely)
+		} else {
+			tick.Reset(guardEvery)
+		}
 	}
 }
 
-// pressed reports whether too much waits for one of ledgerd's own connections.
-func (s *Server) pressed() bool {
+// waits is how many bytes wait for that of ledgerd's own connections for which
+// most do.
+func (s *Server) waits() (most int64) {
 	for part, nc := range s.own() {
 		if part != WorkResponder && part != ControlResponder && part != FeedResponder || nc.Status() != nats.CONNECTED {
 			continue
@@ -63,11 +72,11 @@ func (s *Server) pressed() bool {
 			continue
 		}
 		z, err := s.ns.Connz(&server.ConnzOptions{CID: cid})
-		if err == nil && len(z.Conns) == 1 && z.Conns[0].Pending > pressureMax {
-			return true
+		if err == nil && len(z.Conns) == 1 {
+			most = max(most, int64(z.Conns[0].Pending))
 		}
 	}
-	return false
+	return most
 }
 
 // loudest is the id whose connections bring most bytes right now, empty if

@@ -165,10 +165,12 @@ func (n *Node) connect(c Config) error {
 // send on any connection. In FEED, where nothing may discover services, it only
 // answers queries.
 func (n *Node) serve(part Part, lanes []string, version string) error {
-	nc, err := n.server.Connect(part)
+	flow := &inflow{server: n.server.ns}
+	nc, err := n.server.Connect(part, nats.InProcessServer(flow))
 	if err != nil {
 		return err
 	}
+	flow.nc.Store(nc)
 	handlers := map[string]func(request){"propose": n.api.propose, "query": n.api.query, "control": n.api.control, "effect": n.api.effect}
 	gov := "gov." + n.ledger.Name() + "."
 	if part == FeedResponder {
@@ -189,20 +191,16 @@ func (n *Node) serve(part Part, lanes []string, version string) error {
 		if lane == "control" {
 			subject = gov + "control.*.>"
 		}
-		if err := service.AddEndpoint(lane, micro.HandlerFunc(func(m micro.Request) { handle(m) }), micro.WithEndpointSubject(subject),
+		if err := service.AddEndpoint(lane, micro.HandlerFunc(func(m micro.Request) {
+			handle(m)
+			flow.handled.Add(1)
+		}), micro.WithEndpointSubject(subject),
 			micro.WithEndpointPendingLimits(pendingMessages, pendingBytes)); err != nil {
 			return fmt.Errorf("endpoint %s: %w", lane, err)
 		}
 	}
 	return nc.Flush()
 }
-
-// Requests waiting for a handler. Beyond them the client library drops: the
-// sender hears nothing and asks again with the same operation id.
-const (
-	pendingMessages = 65_536
-	pendingBytes    = 256 << 20
-)
 
 // serveFeed answers queries of observers and auditors.
 func (n *Node) serveFeed(nc *nats.Conn, subject string) error {
