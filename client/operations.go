@@ -144,6 +144,8 @@ type (
 	Principal    = wire.Principal
 	Explanation  = wire.Explanation
 	Proof        = wire.Proof
+	Policy       = wire.Policy
+	Activated    = wire.Activated
 )
 
 // Capabilities asks what an agent declares and effectively holds; an empty
@@ -246,6 +248,32 @@ func (c *Client) Explain(ctx context.Context, agent, operation string, request a
 // ExplainSeq asks how the decision with this seq came about.
 func (c *Client) ExplainSeq(ctx context.Context, seq uint64) (*Explanation, error) {
 	return ask[Explanation](ctx, c, "explain", map[string]uint64{"seq": seq})
+}
+
+// Policy asks for the policy in force at a seq (0: now), with its document byte
+// for byte.
+func (c *Client) Policy(ctx context.Context, at uint64) (*Policy, error) {
+	args := map[string]uint64{}
+	if at > 0 {
+		args["at"] = at
+	}
+	return ask[Policy](ctx, c, "policy", args)
+}
+
+// PolicyHistory asks for every policy that was put in force, oldest first.
+func (c *Client) PolicyHistory(ctx context.Context) (all []Activated, err error) {
+	args := map[string]uint64{}
+	for {
+		page, err := ask[wire.History](ctx, c, "history", args)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Policies...)
+		if page.Next == 0 || len(page.Policies) == 0 {
+			return all, nil
+		}
+		args["from"] = page.Next
+	}
 }
 
 // Checkpoint asks for the newest signed checkpoint, a C2SP signed note.

@@ -1,13 +1,16 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/ledgerd/ledgerd/client"
 	"github.com/ledgerd/ledgerd/internal/policy"
 	"github.com/ledgerd/ledgerd/internal/trial"
 )
@@ -19,7 +22,7 @@ func (a *app) policyCommand() *cobra.Command {
 		Long: `Check, try, compare and look back on policies. lint and test need no ledger: they
 judge by the functions that the ledger judges by.`,
 	}
-	cmd.AddCommand(a.policyLint(), a.policyTest())
+	cmd.AddCommand(a.policyLint(), a.policyTest(), a.policyHistory(), a.policyShow())
 	return cmd
 }
 
@@ -205,4 +208,59 @@ func (a *app) showTried(all []tried) error {
 			fmt.Fprintf(a.stdout, "%s: %d of %d cases as expected\n", clean(one.File), one.Cases-len(one.Failures), one.Cases)
 		}
 	})
+}
+
+func (a *app) policyHistory() *cobra.Command {
+	return &cobra.Command{
+		Use:     "history",
+		Short:   "List every policy that was put in force, oldest first",
+		Example: `  ledgerd policy history --as auditor --creds creds/auditor.nk`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				all, err := c.PolicyHistory(ctx)
+				if err != nil {
+					return err
+				}
+				if a.output == "jsonl" {
+					return showLines(a, all)
+				}
+				if all == nil {
+					all = []client.Activated{}
+				}
+				return a.showStruct(all, func() {
+					w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+					defer w.Flush()
+					fmt.Fprintln(w, "SEQ\tTIME\tVERSION\tDIGEST\tBY")
+					for _, p := range all {
+						fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", p.Seq, clean(p.Time), clean(p.Version), clean(p.Digest), clean(p.By))
+					}
+				})
+			})
+		},
+	}
+}
+
+func (a *app) policyShow() *cobra.Command {
+	var at uint64
+	cmd := &cobra.Command{
+		Use:   "show [--at SEQ]",
+		Short: "Print the policy in force, now or at a seq, byte for byte",
+		Long: `Print the policy in force, now or at a seq, byte for byte as it was applied: its
+SHA-256 is the digest that decisions name. With -o json, with its place in the log.`,
+		Example: `  ledgerd policy show --at 120 | sha256sum`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				p, err := c.Policy(ctx, at)
+				if missing(err) {
+					return notFound("a policy that was in force at that seq")
+				}
+				if err != nil {
+					return err
+				}
+				return a.showStruct(p, func() { fmt.Fprint(a.stdout, p.Document) }) // a policy holds no control characters
+			})
+		},
+	}
+	cmd.Flags().Uint64Var(&at, "at", 0, "the seq to look at (default: now)")
+	return cmd
 }

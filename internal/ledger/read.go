@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
@@ -101,6 +102,34 @@ func (l *Ledger) StateAt(ctx context.Context, seq uint64) (*projection.State, er
 	}
 	return state, nil
 }
+
+// Policies calls fn for each policy that was put in force from seq from to seq
+// to; 0 is the newest.
+func (l *Ledger) Policies(ctx context.Context, from, to uint64, fn func(e *events.Event, p *events.PolicyActivated) error) error {
+	if to == 0 || to > l.Durable() {
+		to = l.Durable()
+	}
+	mark := []byte(`"type":"` + string(events.TypePolicyActivated) + `"`)
+	return l.store.Events(max(from, 1), to, func(_ uint64, b []byte) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if !bytes.Contains(b, mark) { // parsing every event would take far longer
+			return nil
+		}
+		e, err := events.Parse(b)
+		if err != nil {
+			return err
+		}
+		if p, ok := e.Body.(*events.PolicyActivated); ok {
+			return fn(&e, p)
+		}
+		return nil
+	})
+}
+
+// PolicyDocument is the document of the policy that was put in force at seq.
+func (l *Ledger) PolicyDocument(seq uint64) ([]byte, error) { return l.openPayload(seq) }
 
 // Explain judges a request without any effect: no event, no value.
 func Explain(s *projection.State, lane wire.Lane, subject, operation string, request []byte) Explanation {

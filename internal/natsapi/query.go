@@ -160,6 +160,10 @@ func (a *api) answer(s *projection.State, w asker, what string, q *wire.QueryReq
 		return agents(s, w, q)
 	case "principals":
 		return principals(s, w, q)
+	case "policy":
+		return a.policy(w, q)
+	case "history":
+		return a.history(w, q)
 	case "events":
 		return a.events(s, w, q)
 	case "proof":

@@ -113,7 +113,7 @@ func (r *reader) checkCharacters(i int, line string) {
 	for at, c := range line {
 		switch {
 		case c == utf8.RuneError && !strings.HasPrefix(line[at:], "\ufffd"):
-			r.fault(place{i, at}, "not UTF-8")
+			r.fault(place{i, at}, "not UTF-8; save the file as UTF-8")
 		case c == '\t':
 			r.fault(place{i, at}, `a tab; indent with spaces, and write a tab in a text as "\t"`)
 		case c == '\r':

@@ -11,7 +11,7 @@ import (
 // asked.
 type QueryRequest struct {
 	AgentID     string // capabilities, explain, decision by operation id
-	At          uint64 // capabilities: as of this seq; 0 = now
+	At          uint64 // capabilities, policy: as of this seq; 0 = now
 	Seq         uint64 // decision, explain, proof
 	OperationID string // decision
 	RunID       string // run
@@ -20,8 +20,8 @@ type QueryRequest struct {
 	Request     []byte // explain: canonical
 	Root        string // agents
 	After       string // agents, principals: continue behind this id
-	From        uint64 // events
-	Limit       uint64 // events, agents, principals; 0 = as many as fit
+	From        uint64 // events, history
+	Limit       uint64 // events, agents, principals, history; 0 = as many as fit
 	Category    string // events
 	Agent       string // events
 }
@@ -50,6 +50,10 @@ var queries = map[string]func(*fields, *QueryRequest){
 	"run": func(f *fields, q *QueryRequest) {
 		q.RunID = f.valid("run_id", events.ValidToken)
 		q.StepID = f.printable("step_id", events.ValidToken)
+	},
+	"policy": func(f *fields, q *QueryRequest) { q.At = f.optPositive("at") },
+	"history": func(f *fields, q *QueryRequest) {
+		q.From, q.Limit = f.optPositive("from"), f.optPositive("limit")
 	},
 	"proof":      func(f *fields, q *QueryRequest) { q.Seq = f.positive("seq") },
 	"checkpoint": func(*fields, *QueryRequest) {},
@@ -190,6 +194,29 @@ type Proof struct {
 	Leaf       string   `json:"leaf"`
 	Hashes     []string `json:"hashes"`
 	Checkpoint string   `json:"checkpoint"`
+}
+
+// Policy answers the query of that name: the document in force, byte for byte.
+type Policy struct {
+	Activated
+	Document string `json:"document"`
+}
+
+// Activated is one policy that was put in force.
+type Activated struct {
+	Seq     uint64 `json:"seq"`
+	Time    string `json:"time"`
+	Version string `json:"version"`
+	Digest  string `json:"digest"` // SHA-256 of the document
+	Rules   uint64 `json:"rules"`
+	By      string `json:"by"`
+}
+
+// History answers the query of that name, oldest first. Next, if any, is the
+// seq to go on from.
+type History struct {
+	Policies []Activated `json:"policies"`
+	Next     uint64      `json:"next,omitempty"`
 }
 
 // Explanation answers the query explain.
