@@ -8,7 +8,7 @@ func Excerpt(line string) string {
 }
 
 // Open reports whether an action takes any object of arguments.
-func (a Action) Open() bool { return true }
+func (a Action) Open() bool { return a.Arguments == nil }
 
 // Rule is the longest namespace rule that covers a name.
 func (p *Policy) Rule(name string) (NamespaceRule, bool) { return covering(p.Namespaces, []byte(name)) }
