@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
 
 	"github.com/ledgerd/ledgerd/internal/ledger"
 )
@@ -31,8 +32,9 @@ const (
 	headerBytesMax = 16 << 10
 	readTimeout    = 5 * time.Second
 	writeTimeout   = 10 * time.Second
-	idleTimeout    = time.Minute
-	scrapesMax     = 4 // at once; more get 503
+	idleTimeout    = 10 * time.Second
+	connectionsMax = 128 // at once; more wait to be taken, at most as long as these may idle
+	scrapesMax     = 4   // at once; more get 503
 )
 
 // Options configure Listen.
@@ -110,6 +112,7 @@ func Listen(o Options) (*Server, error) {
 		config.NextProtos = []string{"h2", "http/1.1"}
 		listener = tls.NewListener(listener, config)
 	}
+	listener = netutil.LimitListener(listener, connectionsMax)
 	s.http = &http.Server{
 		Handler:     s.routes(o.Log),
 		ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytesMax,

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"path/filepath"
 	"regexp"
@@ -255,4 +256,19 @@ func TestListenRefusesWhatOthersCouldRead(t *testing.T) {
 	if _, err := web.Listen(web.Options{Listen: "0.0.0.0:0"}); err == nil || !strings.Contains(err.Error(), "--http-plain") {
 		t.Errorf("listen everywhere in the clear: %v", err)
 	}
+}
+
+// Whoever holds all connections and says nothing holds them for as long as a
+// request may take to come, and then the probes are answered again.
+func TestConnectionsThatSayNothingDoNotHoldTheProbes(t *testing.T) {
+	s := listen(t)
+	address := strings.TrimPrefix(s.URL(), "http://")
+	for range 128 {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	wants(t, s, "/livez", 200, "ok\n")
 }
