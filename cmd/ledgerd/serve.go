@@ -137,6 +137,9 @@ made with; -o has no effect.`,
 			if cmd.Flags().Changed("ledger") {
 				o.ledger = a.ledger
 			}
+			if info, err := os.Stat(filepath.Dir(o.readyFile)); err != nil || !info.IsDir() {
+				return usagef("--ready-file %s: there is no directory %s; make it first", o.readyFile, filepath.Dir(o.readyFile))
+			}
 			clearReadyFile(o.readyFile)
 			return a.serve(cmd.Context(), o)
 		},
