@@ -22,7 +22,7 @@ func (a *app) policyCommand() *cobra.Command {
 		Long: `Check, try, compare and look back on policies. lint and test need no ledger: they
 judge by the functions that the ledger judges by.`,
 	}
-	cmd.AddCommand(a.policyLint(), a.policyTest(), a.policyHistory(), a.policyShow())
+	cmd.AddCommand(a.policyLint(), a.policyTest(), a.policyHistory(), a.policyShow(), a.diffCommand())
 	return cmd
 }
 

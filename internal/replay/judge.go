@@ -33,6 +33,9 @@ func (r *run) whole(found logged, d *events.Decision) error {
 		return err
 	}
 	if c.missing != "" {
+		if r.judged != nil {
+			r.judged(&found, d, nil, c.missing)
+		}
 		r.unverifiable(c.missing)
 		r.checkBase(found.Seq, d)
 		r.unjudged = true
@@ -50,6 +53,9 @@ func (r *run) judge(c *evidence, found *logged, d *events.Decision) error {
 	priorMissing, err := r.prior(c, d)
 	if err != nil {
 		return err
+	}
+	if r.judged != nil {
+		r.judged(found, d, &c.proposal, "")
 	}
 	o := ledger.Decide(r.s, &c.proposal)
 	if o.Retry != 0 {

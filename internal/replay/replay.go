@@ -141,6 +141,10 @@ type run struct {
 	unjudged bool            // decision could not be judged: what follows is taken as it is
 	opening  bool            // nothing but doubt has come since ledger.opened
 
+	// judged is told of each decision on a proposal before it is folded, with
+	// the proposal or why there is none; nil where nobody asks.
+	judged func(found *logged, d *events.Decision, p *ledger.Proposal, missing string)
+
 	at      *ahead            // the event at hand
 	stored  *projection.State // to compare at its seq
 	scratch []byte            // for the bytes of an expected event
