@@ -90,7 +90,9 @@ type RegisterRequest struct {
 	AgentID      string   `json:"agent_id"`
 	ParentID     string   `json:"parent_id,omitempty"` // Control only
 	Capabilities []string `json:"capabilities"`
-	PublicKey    string   `json:"public_key"` // NATS user key, U…
+	Use          []string `json:"use,omitempty"`    // of Capabilities: its own acts are limited to these
+	Writes       []string `json:"writes,omitempty"` // patterns of namespaces: notes.* is notes and notes.x
+	PublicKey    string   `json:"public_key"`       // NATS user key, U…
 }
 
 // Read asks for a record; the reply's Record holds it if allowed.

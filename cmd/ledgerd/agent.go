@@ -52,7 +52,7 @@ func (a *app) register(ctx context.Context, id string, k keyFlags, send func(ctx
 }
 
 func (a *app) agentRegister() *cobra.Command {
-	var capabilities []string
+	var capabilities, use, writes []string
 	var parent string
 	var root bool
 	var key keyFlags
@@ -70,7 +70,7 @@ func (a *app) agentRegister() *cobra.Command {
 				return err
 			}
 			return a.register(cmd.Context(), args[0], key, func(ctx context.Context, c *client.Client, public string) (*client.Reply, error) {
-				r := client.RegisterRequest{Meta: a.meta(), AgentID: args[0], ParentID: parent, Capabilities: append([]string{}, capabilities...), PublicKey: public}
+				r := client.RegisterRequest{Meta: a.meta(), AgentID: args[0], ParentID: parent, Capabilities: append([]string{}, capabilities...), Use: use, Writes: writes, PublicKey: public}
 				if root || parent != "" {
 					return c.Control(ctx, "agent.register", r)
 				}
@@ -79,6 +79,8 @@ func (a *app) agentRegister() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringSliceVar(&capabilities, "capabilities", nil, "what it declares, with commas between")
+	cmd.Flags().StringSliceVar(&use, "use", nil, "of those, what it may do itself; the rest it passes on")
+	cmd.Flags().StringSliceVar(&writes, "writes", nil, "namespaces that it and all below it may write in: notes.* is notes and notes.x")
 	cmd.Flags().StringVar(&parent, "parent", "", "its parent (admin, registrar)")
 	cmd.Flags().BoolVar(&root, "root", false, "it has no parent (admin, registrar)")
 	key.add(cmd)

@@ -220,6 +220,8 @@ type AgentRegistered struct {
 	AgentID      string
 	ParentID     string
 	Capabilities []string // sorted, as declared; what it effectively holds depends on the lineage
+	Use          []string // sorted, of Capabilities: its own acts are limited to these; nil for all
+	Writes       []string // sorted patterns of namespaces that it and its subtree may write in; nil for all
 	PublicKey    string
 }
 
@@ -230,6 +232,8 @@ func (b *AgentRegistered) fields(c *coder) {
 	c.str("agent_id", &b.AgentID)
 	c.str("parent_id", &b.ParentID)
 	c.strs("capabilities", &b.Capabilities)
+	c.optStrs("use", &b.Use)
+	c.optStrs("writes", &b.Writes)
 	c.str("public_key", &b.PublicKey)
 }
 
@@ -237,6 +241,8 @@ func (b *AgentRegistered) fields(c *coder) {
 type AgentUpdated struct {
 	AgentID      string
 	Capabilities []string
+	Use          []string // as in AgentRegistered
+	Writes       []string
 }
 
 // Type implements Body.
@@ -245,6 +251,8 @@ func (*AgentUpdated) Type() Type { return TypeAgentUpdated }
 func (b *AgentUpdated) fields(c *coder) {
 	c.str("agent_id", &b.AgentID)
 	c.strs("capabilities", &b.Capabilities)
+	c.optStrs("use", &b.Use)
+	c.optStrs("writes", &b.Writes)
 }
 
 // AgentRevoked ends an agent for good and takes every capability from its

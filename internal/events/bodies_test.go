@@ -73,11 +73,11 @@ func bodyCases() map[Type]bodyCase {
 		},
 		TypeAgentRegistered: {
 			&AgentRegistered{AgentID: "report_manager", Capabilities: []string{}, PublicKey: agentKey},
-			&AgentRegistered{AgentID: "researcher", ParentID: "report_manager", Capabilities: []string{"artifact.save", "memory.read", "memory.write"}, PublicKey: agentKey},
+			&AgentRegistered{AgentID: "researcher", ParentID: "report_manager", Capabilities: []string{"artifact.save", "memory.read", "memory.write"}, Use: []string{"memory.read"}, Writes: []string{"notes.*"}, PublicKey: agentKey},
 		},
 		TypeAgentUpdated: {
 			&AgentUpdated{AgentID: "researcher", Capabilities: []string{}},
-			&AgentUpdated{AgentID: "researcher", Capabilities: []string{"memory.read"}},
+			&AgentUpdated{AgentID: "researcher", Capabilities: []string{"memory.read"}, Use: []string{"memory.read"}, Writes: []string{"notes.*"}},
 		},
 		TypeAgentRevoked:        {&AgentRevoked{AgentID: "a"}, &AgentRevoked{AgentID: strings.Repeat("a", IDBytesMax)}},
 		TypePrincipalRegistered: {&PrincipalRegistered{ID: "eye", Role: "observer", PublicKey: adminKey}, &PrincipalRegistered{ID: "tools", Role: "handler", PublicKey: adminKey, Actions: []string{"artifact.save", "document.summarize"}, Groups: []string{"security"}, Root: "report_manager"}},
@@ -190,6 +190,7 @@ func largest(t Type) Body {
 		return s
 	}
 	capabilities := list(CapabilitiesMax, ActionBytesMax)
+	patterns := list(WritesMax, NamespaceBytesMax+2)
 	tokens := list(CapabilitiesMax, TokenBytesMax)
 	token := tokens[0]
 	origin := strings.Repeat(`"`, OriginBytesMax) // every byte of a name doubles when escaped
@@ -212,9 +213,9 @@ func largest(t Type) Body {
 			SOPID: token, SOPVersion: IntegerMax, StepID: token, RunID: testRun, Observed: capabilities[:SOPStepsMax], Blind: strings.Repeat("f", 32),
 		}
 	case TypeAgentRegistered:
-		return &AgentRegistered{id, id, capabilities, strings.Repeat("U", 56)}
+		return &AgentRegistered{id, id, capabilities, capabilities, patterns, strings.Repeat("U", 56)}
 	case TypeAgentUpdated:
-		return &AgentUpdated{id, capabilities}
+		return &AgentUpdated{id, capabilities, capabilities, patterns}
 	case TypeAgentRevoked:
 		return &AgentRevoked{id}
 	case TypePrincipalRegistered:

@@ -195,7 +195,7 @@ func TestAppendRefuses(t *testing.T) {
 		"string no UTF-8":    func(e *Event) { e.Body = &LedgerOpened{Build: "\xff"} },
 		"string surrogate":   func(e *Event) { e.Body = &LedgerOpened{Build: "\xed\xa0\x80"} },
 		"string with NUL":    func(e *Event) { e.Body = &LedgerOpened{Build: "a\x00"} },
-		"list item with NUL": func(e *Event) { e.Body = &AgentUpdated{"a", []string{"\x00"}} },
+		"list item with NUL": func(e *Event) { e.Body = &AgentUpdated{AgentID: "a", Capabilities: []string{"\x00"}} },
 	} {
 		e := valid()
 		change(e)

@@ -13,6 +13,7 @@ const (
 	JSONDepthMax = 32 // deeper is no business document, and a parser's stack is finite
 
 	CapabilitiesMax = 256 // with 64-byte names a registration still fits an event
+	WritesMax       = 64  // patterns of namespaces; with 130 bytes each, beside capabilities and use, they fit an event
 	SOPStepsMax     = 50  // every step is judged and logged before the first runs
 	TreeDepthMax    = 16  // a lineage is written into every decision
 	ChildrenMax     = 256 // bounds the fan-out of one agent's registrations

@@ -230,8 +230,9 @@ func (j *judge) proposal() reason.Code {
 	return reason.UnsupportedOperation
 }
 
-func (j *judge) holds(capability string) bool {
-	ok, _ := j.s.Holds(j.agent, capability)
+// may reports whether the sender may do itself what a capability allows.
+func (j *judge) may(capability string) bool {
+	ok, _ := j.s.May(j.agent, capability)
 	return ok
 }
 
@@ -239,16 +240,19 @@ func (j *judge) write(w *wire.MemoryWrite) reason.Code {
 	record := j.s.Record(w.Owner, w.Namespace, w.Key)
 	live := record != nil && !record.Deleted
 	class := j.s.Policy.Class(w.Namespace, w.Key)
+	value := checkValue(j.s.Policy, w.Namespace, w.Key, w.Value)
 	switch {
-	case j.fails("capability", !j.holds("memory.write")):
+	case j.fails("capability", !j.may("memory.write")):
 		return reason.CapabilityNotInherited
 	case j.fails("owner", w.Owner != j.p.Subject):
 		j.d.Owner = w.Owner
 		return reason.ActorIsNotOwner
+	case j.fails("namespace", !j.agent.MayWriteIn(w.Namespace)):
+		return reason.NamespaceNotAllowed
 	case j.fails("value", j.p.Request.TooLarge):
 		return reason.RequestTooLarge
-	case j.fails("value", class == policy.Mandatory && !isBoolean(w.Value)):
-		return reason.MandatoryTypeMismatch
+	case j.fails("value", value != ""):
+		return value
 	case j.fails("revision", live && w.Revision == 0):
 		j.d.PreviousRevision = record.Revision
 		return reason.ExpectedRevisionRequired
@@ -285,11 +289,13 @@ func (j *judge) write(w *wire.MemoryWrite) reason.Code {
 func (j *judge) delete(r *wire.MemoryDelete) reason.Code {
 	record := j.s.Live(r.Owner, r.Namespace, r.Key)
 	switch {
-	case j.fails("capability", !j.holds("memory.write")):
+	case j.fails("capability", !j.may("memory.write")):
 		return reason.CapabilityNotInherited
 	case j.fails("owner", r.Owner != j.p.Subject):
 		j.d.Owner = r.Owner
 		return reason.ActorIsNotOwner
+	case j.fails("namespace", !j.agent.MayWriteIn(r.Namespace)):
+		return reason.NamespaceNotAllowed
 	case j.fails("revision", record == nil):
 		return reason.RevisionConflict
 	case j.fails("revision", r.Revision != record.Revision):
@@ -305,7 +311,7 @@ func (j *judge) delete(r *wire.MemoryDelete) reason.Code {
 }
 
 func (j *judge) read(r *wire.MemoryRead) reason.Code {
-	if j.fails("capability", !j.holds("memory.read")) {
+	if j.fails("capability", !j.may("memory.read")) {
 		return reason.CapabilityNotInherited
 	}
 	code := j.find(r)
@@ -318,7 +324,7 @@ func (j *judge) find(r *wire.MemoryRead) reason.Code {
 	case r.Owner != "":
 		return j.readDirect(r)
 	case j.s.Policy.Class(r.Namespace, r.Key) == policy.Mandatory:
-		return j.readCombined(r)
+		return j.readCombined(r.Namespace, r.Key)
 	}
 	hidden := ""
 	levels := 0
@@ -369,51 +375,6 @@ func (j *judge) readDirect(r *wire.MemoryRead) reason.Code {
 	return reason.NotVisibleFrom
 }
 
-// readCombined reads a mandatory name: every record of the lineage counts,
-// shown or hidden, so that no descendant loosens what an ancestor laid down.
-// One must be visible for there to be an answer.
-func (j *judge) readCombined(r *wire.MemoryRead) reason.Code {
-	var nearest, hidden *projection.Record
-	var values [][]byte
-	var owners []string
-	mistyped := "" // nearest visible owner of a value of the wrong type
-	levels := 0
-	for a := j.agent; a != nil; a = a.Parent {
-		if record := j.s.Live(a.ID, r.Namespace, r.Key); record != nil {
-			visible := j.s.Visible(record, levels)
-			switch {
-			case visible && nearest == nil:
-				nearest = record
-			case !visible && hidden == nil:
-				hidden = record
-			}
-			if visible {
-				owners = append(owners, a.ID)
-				if _, typed := policy.CombineAllTrue([][]byte{record.Mandatory}); !typed && mistyped == "" {
-					mistyped = a.ID
-				}
-			}
-			values = append(values, record.Mandatory)
-		}
-		levels++
-	}
-	switch {
-	case nearest == nil && hidden == nil:
-		return reason.RecordNotFound
-	case nearest == nil:
-		j.d.Owner = hidden.Owner
-		return reason.NotVisibleFrom
-	}
-	combined, ok := policy.CombineAllTrue(values)
-	if !ok {
-		j.d.Owner = mistyped
-		return reason.MandatoryTypeMismatch
-	}
-	j.d.Owner = nearest.Owner
-	j.show(Reading{Record: nearest, Class: j.s.ClassOf(nearest), Combined: canonicalBool(combined), Contributors: owners})
-	return reason.CombinedFrom
-}
-
 func (j *judge) authorize(r *wire.ActionAuthorize) reason.Code {
 	if events.ValidAction(r.Action) {
 		j.d.Action = r.Action
@@ -422,7 +383,7 @@ func (j *judge) authorize(r *wire.ActionAuthorize) reason.Code {
 	switch {
 	case j.fails("known action", !j.s.Policy.KnownAction(r.Action)):
 		return reason.UnknownAction
-	case j.fails("effective capabilities", !j.holds(r.Action)):
+	case j.fails("effective capabilities", !j.may(r.Action)):
 		return reason.ActionNotInEffectiveCapabilities
 	case j.fails("size", j.p.Request.TooLarge):
 		return reason.RequestTooLarge
@@ -458,9 +419,12 @@ func (j *judge) scope() sop.Scope {
 		Lineage: j.d.Lineage,
 		Known:   s.Policy.KnownAction,
 		Denied:  func(capability string) bool { return s.Denied(agent, capability) },
-		Holds:   func(capability string) bool { ok, _ := s.Holds(agent, capability); return ok },
-		Class:   s.Policy.Class,
-		Rules:   func(step *sop.Step) reason.Code { return j.rules(step.Action, step.Arguments) },
+		Holds:   func(capability string) bool { ok, _ := s.May(agent, capability); return ok },
+		Within:  agent.MayWriteIn,
+		Write: func(namespace, key string, value []byte) reason.Code {
+			return checkValue(s.Policy, namespace, key, value)
+		},
+		Rules: func(step *sop.Step) reason.Code { return j.rules(step.Action, step.Arguments) },
 	}
 }
 
@@ -486,15 +450,4 @@ func (j *judge) steps(procedure sop.SOP, results []sop.StepResult) {
 		step.Reason, step.Allowed = string(result.Reason), result.Reason.Allowed()
 		j.out.Steps[i], j.out.stepArgs[i] = step, procedure.Steps[i].Arguments
 	}
-}
-
-func isBoolean(canonical []byte) bool {
-	return string(canonical) == "true" || string(canonical) == "false"
-}
-
-func canonicalBool(b bool) []byte {
-	if b {
-		return []byte("true")
-	}
-	return []byte("false")
 }

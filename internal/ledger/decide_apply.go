@@ -164,7 +164,7 @@ func (j *judge) applyAgent(draft *draft, a *policy.Agent) reason.Code {
 		if a.PublicKey == "" {
 			return j.fault("agent %s: a new agent needs a public_key", a.ID)
 		}
-		agent := events.AgentRegistered{AgentID: a.ID, ParentID: a.Parent, Capabilities: a.Capabilities, PublicKey: a.PublicKey}
+		agent := events.AgentRegistered{AgentID: a.ID, ParentID: a.Parent, Capabilities: a.Capabilities, Use: a.Use, Writes: a.Writes, PublicKey: a.PublicKey}
 		if code := draft.register(agent); code != "" {
 			return code
 		}
@@ -181,10 +181,10 @@ func (j *judge) applyAgent(draft *draft, a *policy.Agent) reason.Code {
 	case a.PublicKey != "" && a.PublicKey != existing.PublicKey:
 		j.note("%s is registered with another key; leave public_key out to keep it", a.ID)
 		return reason.DuplicateAgent
-	case existing.Declared.Equal(a.Capabilities):
+	case existing.Declared.Equal(a.Capabilities) && existing.Use.Equal(a.Use) && existing.Writes.Equal(a.Writes):
 		j.applied("Agent", a.ID, "unchanged")
 	default:
-		j.emit(&events.AgentUpdated{AgentID: a.ID, Capabilities: a.Capabilities})
+		j.emit(&events.AgentUpdated{AgentID: a.ID, Capabilities: a.Capabilities, Use: a.Use, Writes: a.Writes})
 		j.applied("Agent", a.ID, "updated")
 	}
 	return ""

@@ -49,13 +49,13 @@ func (j *judge) control() reason.Code {
 // parent, and passes on only what it effectively holds.
 func (j *judge) registerChild(r *wire.AgentRegister) reason.Code {
 	switch {
-	case j.fails("capability", !j.holds("agent.register")):
+	case j.fails("capability", !j.may("agent.register")):
 		return reason.CapabilityNotInherited
 	case j.fails("size", j.p.Request.TooLarge):
 		return reason.RequestTooLarge
 	}
 	draft := newDraft(j.s)
-	child := events.AgentRegistered{AgentID: r.AgentID, ParentID: j.p.Subject, Capabilities: policy.NewSet(r.Capabilities...), PublicKey: r.PublicKey}
+	child := registered(r, j.p.Subject)
 	if code := draft.register(child); j.fails("place in the tree", code != "") {
 		return code
 	}
@@ -66,12 +66,26 @@ func (j *judge) registerChild(r *wire.AgentRegister) reason.Code {
 	return reason.Registered
 }
 
+// holds reports whether the sender may pass a capability on, used by itself or
+// not.
+func (j *judge) holds(capability string) bool {
+	ok, _ := j.s.Holds(j.agent, capability)
+	return ok
+}
+
+func registered(r *wire.AgentRegister, parent string) events.AgentRegistered {
+	return events.AgentRegistered{
+		AgentID: r.AgentID, ParentID: parent, Capabilities: policy.NewSet(r.Capabilities...),
+		Use: policy.NewSet(r.Use...), Writes: policy.NewSet(r.Writes...), PublicKey: r.PublicKey,
+	}
+}
+
 func (j *judge) registerAgent(r *wire.AgentRegister) reason.Code {
 	if j.fails("policy", j.s.Policy == nil) {
 		return reason.NoPolicy
 	}
 	draft := newDraft(j.s)
-	agent := events.AgentRegistered{AgentID: r.AgentID, ParentID: r.ParentID, Capabilities: policy.NewSet(r.Capabilities...), PublicKey: r.PublicKey}
+	agent := registered(r, r.ParentID)
 	if code := draft.register(agent); j.fails("place in the tree", code != "") {
 		return code
 	}

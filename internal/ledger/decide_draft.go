@@ -132,13 +132,14 @@ func (d *draft) load(owner, namespace, key, visibility string, value []byte) (Ef
 	name := owner + ":" + namespace + "." + key
 	agent := d.s.Agent(owner)
 	class := d.policy.Class(namespace, key)
+	fault := checkValue(d.policy, namespace, key, value)
 	switch {
 	case !d.knows(owner) || agent != nil && agent.Revoked:
 		return Effect{}, reason.UnknownOwner
 	case d.s.Live(owner, namespace, key) != nil || d.records[name]:
 		return Effect{}, reason.RecordExists
-	case class == policy.Mandatory && string(value) != "true" && string(value) != "false":
-		return Effect{}, reason.MandatoryTypeMismatch
+	case fault != "":
+		return Effect{}, fault
 	}
 	d.records[name] = true
 	if visibility == "" {

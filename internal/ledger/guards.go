@@ -29,12 +29,13 @@ var (
 	policyGuard     = guard{"policy", []reason.Code{reason.NoPolicy}}
 	capabilityGuard = guard{"capability", []reason.Code{reason.CapabilityNotInherited}}
 	ownerGuard      = guard{"owner", []reason.Code{reason.ActorIsNotOwner}}
-	valueGuard      = guard{"value", []reason.Code{reason.RequestTooLarge, reason.MandatoryTypeMismatch}}
+	namespaceGuard  = guard{"namespace", []reason.Code{reason.NamespaceNotAllowed}}
+	valueGuard      = guard{"value", []reason.Code{reason.RequestTooLarge, reason.MandatoryTypeMismatch, reason.ValueNotAllowed}}
 	revisionGuard   = guard{"revision", []reason.Code{reason.ExpectedRevisionRequired, reason.RevisionConflict}}
 	procedureGuard  = guard{"procedure", []reason.Code{reason.SOPMalformed, reason.SOPVersionInvalid, reason.SOPEmpty, reason.SOPTooLarge}}
 	stepsGuard      = guard{"every step", []reason.Code{
 		reason.EmptyStepID, reason.DuplicateStepID, reason.UnknownAction, reason.ActionNotInEffectiveCapabilities,
-		reason.CrossOwnerMemoryWrite, reason.ReferenceOutOfScope, reason.ArgumentSchema, reason.SOPMalformed, reason.RequestTooLarge, reason.MandatoryTypeMismatch, reason.EmergencyDeny,
+		reason.CrossOwnerMemoryWrite, reason.ReferenceOutOfScope, reason.ArgumentSchema, reason.SOPMalformed, reason.RequestTooLarge, reason.MandatoryTypeMismatch, reason.NamespaceNotAllowed, reason.ValueNotAllowed, reason.EmergencyDeny,
 	}}
 	handlersGuard = guard{"handlers", []reason.Code{reason.MissingHandlers}}
 	placeGuard    = guard{"place in the tree", []reason.Code{
@@ -51,8 +52,8 @@ var own = map[string][]guard{
 	"memory.read": {capabilityGuard, {"visibility", []reason.Code{
 		reason.RecordNotFound, reason.NotVisibleFrom, reason.GrantRequired, reason.RecordUnavailable, reason.MandatoryTypeMismatch,
 	}}},
-	"memory.write":  {capabilityGuard, ownerGuard, valueGuard, revisionGuard},
-	"memory.delete": {capabilityGuard, ownerGuard, revisionGuard},
+	"memory.write":  {capabilityGuard, ownerGuard, namespaceGuard, valueGuard, revisionGuard},
+	"memory.delete": {capabilityGuard, ownerGuard, namespaceGuard, revisionGuard},
 	"action.authorize": {
 		{"known action", []reason.Code{reason.UnknownAction}},
 		{"effective capabilities", []reason.Code{reason.ActionNotInEffectiveCapabilities}},

@@ -141,7 +141,7 @@ func Explain(s *projection.State, lane wire.Lane, subject, operation string, req
 	e := Explanation{Decision: o.Decision, Steps: o.Steps, Guards: guards}
 	a := s.Agent(subject)
 	if capability := capabilityOf(r); a != nil && capability != "" {
-		if ok, by := s.Holds(a, capability); !ok {
+		if ok, by := s.May(a, capability); !ok {
 			e.Capability, e.RemovedBy = capability, by
 		}
 	}

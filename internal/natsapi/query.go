@@ -214,8 +214,11 @@ func (a *api) capabilitiesAt(id string, at uint64) []byte {
 func capabilitiesOf(s *projection.State, id string) wire.Capabilities {
 	agent := s.Agent(id)
 	out := wire.Capabilities{
-		AgentID: id, Declared: list(agent.Declared), Use: list(agent.Declared),
+		AgentID: id, Declared: list(agent.Declared), Use: list(agent.Use), Writes: agent.Writes,
 		Effective: list(s.Effective(agent)), Removed: []wire.Removed{}, Seq: s.Seq,
+	}
+	if len(agent.Use) == 0 {
+		out.Use = out.Declared
 	}
 	for _, capability := range agent.Declared {
 		if ok, by := s.Holds(agent, capability); !ok {
@@ -396,7 +399,7 @@ func agents(s *projection.State, w asker, q *wire.QueryRequest) func() []byte {
 		}
 		entry := wire.Agent{
 			AgentID: id, Depth: a.Depth, Capabilities: list(a.Declared), Effective: list(s.Effective(a)),
-			PublicKey: a.PublicKey, Revoked: a.Revoked,
+			Use: a.Use, Writes: a.Writes, PublicKey: a.PublicKey, Revoked: a.Revoked,
 		}
 		if a.Parent != nil {
 			entry.ParentID = a.Parent.ID

@@ -33,6 +33,8 @@ type Agent struct {
 	ID           string
 	Parent       string // empty for a root
 	Capabilities Set    // declared; what is effective depends on the lineage
+	Use          Set    // of Capabilities: its own acts are limited to these; nil for all
+	Writes       Set    // patterns of namespaces that it and its subtree may write in; nil for all
 	PublicKey    string // NATS user key, U…; empty until the command adds it
 }
 
@@ -140,9 +142,9 @@ func (d *decoder) document(root node, text string) Document {
 var later = map[string][]string{
 	"action":         {"require", "approval", "compensate", "cost"},
 	"output":         {"label"},
-	"namespace rule": {"value", "writes"},
+	"namespace rule": {"writes"},
 	"Policy":         {"resources", "quotas", "labels"},
-	"Agent":          {"use", "writes", "restrictions", "quotas"},
+	"Agent":          {"restrictions", "quotas"},
 	"Memory":         {"ttl_seconds", "expires", "label"},
 }
 
@@ -257,6 +259,7 @@ const (
 	actionGrammar    = "at most 6 parts of a-z 0-9 _ - joined by dots, at most 64 characters"
 	tokenGrammar     = "at most 64 of A-Z a-z 0-9 _ . -, a letter or digit first"
 	namespaceGrammar = "at most 8 parts of a-z 0-9 _ - joined by dots, each with a letter or digit first, at most 128 characters"
+	writesGrammar    = "a namespace, or a namespace and .* for it and all beneath"
 	keyGrammar       = "at most 128 of a-z 0-9 _ -, a letter or digit first, no dot"
 )
 
@@ -483,40 +486,56 @@ func (d *decoder) namespaceRule(name string, n node) NamespaceRule {
 		d.faultf(n, "%s has no value; write %s: {class: secret} or another class", quote(name), name)
 		return rule
 	}
-	f := d.fields(n, "namespace rule", "class", "combine")
+	f := d.fields(n, "namespace rule", "class", "combine", "value")
+	if value, ok := f["value"]; ok {
+		rule.Value = d.schema(value, "value")
+	}
 	if class, ok := f["class"]; ok {
 		rule.Class = Class(d.oneOf(class, "class", []string{string(Preference), string(Secret), string(Mandatory)}))
 	}
 	combine, ok := f["combine"]
 	switch {
 	case rule.Class == Mandatory && !ok:
-		d.missing(n, "mandatory rule", "combine: "+AllTrue)
+		d.missing(n, "mandatory rule", "combine: "+strings.Join(Combinations, ", or "))
 	case rule.Class == Mandatory:
-		rule.Combine = d.combination(combine)
+		rule.Combine = d.oneOf(combine, "combine", Combinations)
 	case ok && rule.Class != "":
 		d.faultf(combine, "combine belongs to class %s", Mandatory)
 	}
 	return rule
 }
 
-func (d *decoder) combination(n node) string {
-	switch n.text {
-	case "any_true", "min", "max", "union", "intersection":
-		d.faultf(n, "combine: %s is not supported by this release; use %s", n.text, AllTrue)
-		return ""
-	}
-	return d.oneOf(n, "combine", []string{AllTrue})
-}
-
 func (d *decoder) agent(n node) (*Agent, map[string]place) {
-	f := d.fields(n, "Agent", "apiVersion", "kind", "id", "parent", "capabilities", "public_key")
+	f := d.fields(n, "Agent", "apiVersion", "kind", "id", "parent", "capabilities", "use", "writes", "public_key")
 	d.require(n, "Agent", f, "id", "capabilities")
 	a := &Agent{ID: d.id(f["id"], "agent id"), Parent: d.id(f["parent"], "parent"), PublicKey: d.publicKey(f["public_key"])}
 	at := map[string]place{}
 	a.Capabilities = d.set(f["capabilities"], "capabilities", events.ValidAction, actionGrammar, func(item node) {
 		at[item.text] = item.place
 	})
+	if use, ok := f["use"]; ok {
+		a.Use = d.set(use, "use", events.ValidAction, actionGrammar, func(item node) {
+			if !d.incomplete && !a.Capabilities.Has(item.text) {
+				d.faultf(item, "%s is not among the capabilities, and use is of those%s", quote(item.text), didYouMean(item.text, a.Capabilities))
+			}
+		})
+		d.some(use, "use")
+	}
+	if writes, ok := f["writes"]; ok {
+		a.Writes = d.set(writes, "writes", ValidWrites, writesGrammar, nil)
+		d.some(writes, "writes")
+		if len(a.Writes) > events.WritesMax {
+			d.faultf(writes, "writes has %d entries; at most %d are allowed", len(a.Writes), events.WritesMax)
+		}
+	}
 	return a, at
+}
+
+// some refuses an empty list where one that is left out limits nothing.
+func (d *decoder) some(n node, what string) {
+	if n.kind == listKind && len(n.items) == 0 {
+		d.faultf(n, "%s is empty; leave it out to limit nothing, or the capability out of capabilities", what)
+	}
 }
 
 func (d *decoder) memory(n node) *Memory {

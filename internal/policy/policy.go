@@ -73,15 +73,12 @@ func ParseClass(s string) (Class, bool) {
 // binds reports whether a rule of class c holds for all beneath it.
 func (c Class) binds() bool { return c == Secret || c == Mandatory }
 
-// AllTrue is the one combination of mandatory records in this release: true
-// only if every record is true.
-const AllTrue = "all_true"
-
 // NamespaceRule gives a class to a namespace or to one key, and to all beneath.
 type NamespaceRule struct {
 	Name    string // a namespace, or namespace.key
 	Class   Class
-	Combine string // AllTrue for Mandatory, else empty
+	Combine string  // one of Combinations for Mandatory, else empty
+	Value   *Schema // what values under it must be; nil = any
 }
 
 // Load reads a Policy document that was in force once, as it stands in a log.
@@ -177,21 +174,4 @@ func covering(rules []NamespaceRule, name []byte) (NamespaceRule, bool) {
 func findRule(rules []NamespaceRule, name []byte) (int, bool) {
 	i := sort.Search(len(rules), func(i int) bool { return rules[i].Name >= string(name) })
 	return i, i < len(rules) && rules[i].Name == string(name)
-}
-
-// CombineAllTrue combines the values of mandatory records, each canonical
-// JSON, by AllTrue. ok is false if there are none or if any is no boolean: then
-// there is no value, and whoever needs one denies.
-func CombineAllTrue(values [][]byte) (value, ok bool) {
-	value, ok = len(values) > 0, len(values) > 0
-	for _, v := range values {
-		switch string(v) {
-		case "true":
-		case "false":
-			value = false
-		default:
-			return false, false
-		}
-	}
-	return value, ok
 }

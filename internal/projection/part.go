@@ -89,6 +89,8 @@ func (w *snapshotWriter) agentUnder(a *Agent, parent string) {
 	w.uint(uint64(a.Depth))
 	w.text(parent)
 	w.texts(a.Declared)
+	w.texts(a.Use)
+	w.texts(a.Writes)
 	w.text(a.PublicKey)
 	w.flag(a.Revoked)
 	w.item()

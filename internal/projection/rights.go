@@ -98,3 +98,27 @@ func (s *State) intersect(a *Agent) policy.Set {
 	}
 	return set
 }
+
+// May reports whether a may do itself what a capability allows: it holds it,
+// and its use, where it has one, names it. What it passes on is Holds. If not,
+// by is as of Holds, or a itself for its use.
+func (s *State) May(a *Agent, capability string) (ok bool, by string) {
+	if ok, by = s.Holds(a, capability); !ok {
+		return false, by
+	}
+	if len(a.Use) > 0 && !a.Use.Has(capability) {
+		return false, a.ID
+	}
+	return true, ""
+}
+
+// MayWriteIn reports whether a's writes, and those of all above it, let it write
+// in a namespace.
+func (a *Agent) MayWriteIn(namespace string) bool {
+	for ; a != nil; a = a.Parent {
+		if len(a.Writes) > 0 && !policy.Writable(a.Writes, namespace) {
+			return false
+		}
+	}
+	return true
+}

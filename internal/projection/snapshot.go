@@ -36,8 +36,8 @@ import (
 // It holds no sealed value; the values of mandatory records and the policy
 // document, which it does hold, are open payloads.
 const (
-	snapshotTag = "ledgerd/snapshot/v2\n"
-	digestTag   = "ledgerd/state/v2\n"
+	snapshotTag = "ledgerd/snapshot/v3\n"
+	digestTag   = "ledgerd/state/v3\n"
 )
 
 // Changes are what a state has come to since an earlier seq: the writer's hands
@@ -373,7 +373,7 @@ func (r *snapshotReader) agent(s *State) *Agent {
 	case old != nil && (old.Parent != a.Parent || old.PublicKey != a.PublicKey):
 		r.fail("agent with another parent or key")
 	case old != nil:
-		old.Declared, old.Revoked = a.Declared, a.Revoked
+		old.Declared, old.Use, old.Writes, old.Revoked = a.Declared, a.Use, a.Writes, a.Revoked
 		return old
 	case s.IDTaken(a.ID) || s.KeyTaken(a.PublicKey):
 		r.fail("id or key twice")
@@ -390,7 +390,7 @@ func (r *snapshotReader) agent(s *State) *Agent {
 func (r *snapshotReader) agentAlone() (a *Agent, parent string) {
 	a = &Agent{ID: r.text()}
 	a.Depth, parent = r.int(), r.text()
-	a.Declared, a.PublicKey, a.Revoked = r.set(), r.text(), r.flag()
+	a.Declared, a.Use, a.Writes, a.PublicKey, a.Revoked = r.set(), r.set(), r.set(), r.text(), r.flag()
 	return a, parent
 }
 

@@ -23,6 +23,8 @@ type Agent struct {
 	Depth     int // 1 for a root
 	Children  int // ever registered
 	Declared  policy.Set
+	Use       policy.Set // of Declared: what it may do itself; nil for all
+	Writes    policy.Set // patterns of namespaces that it and its subtree may write in; nil for all
 	PublicKey string
 	Revoked   bool
 	Runs      int // open ones
@@ -183,7 +185,10 @@ func (s *State) fold(e *events.Event, open []byte) error {
 		if a == nil || a.Revoked {
 			return fmt.Errorf("%w: no such agent to update", ErrInconsistent)
 		}
-		a.Declared = policy.NewSet(b.Capabilities...)
+		a.Declared, a.Use, a.Writes = policy.NewSet(b.Capabilities...), policy.NewSet(b.Use...), policy.NewSet(b.Writes...)
+		if !a.Use.SubsetOf(a.Declared) {
+			return fmt.Errorf("%w: use beyond capabilities", ErrInconsistent)
+		}
 		s.changedAgent(a)
 	case *events.AgentRevoked:
 		a := s.agents[b.AgentID]
@@ -226,7 +231,13 @@ func (s *State) addAgent(b *events.AgentRegistered) error {
 	if err := s.claim(b.AgentID, b.PublicKey); err != nil {
 		return err
 	}
-	a := &Agent{ID: b.AgentID, Depth: 1, Declared: policy.NewSet(b.Capabilities...), PublicKey: b.PublicKey}
+	a := &Agent{
+		ID: b.AgentID, Depth: 1, PublicKey: b.PublicKey,
+		Declared: policy.NewSet(b.Capabilities...), Use: policy.NewSet(b.Use...), Writes: policy.NewSet(b.Writes...),
+	}
+	if !a.Use.SubsetOf(a.Declared) {
+		return fmt.Errorf("%w: use beyond capabilities", ErrInconsistent)
+	}
 	if b.ParentID != "" {
 		parent := s.agents[b.ParentID]
 		if parent == nil || parent.Revoked {

@@ -13,11 +13,11 @@ func TestR29_AStepWritesOnlyBooleansUnderAMandatoryName(t *testing.T) {
 	scope := Scope{
 		Agent: "a", Lineage: []string{"a"},
 		Known: func(string) bool { return true }, Holds: func(string) bool { return true },
-		Class: func(namespace, key string) policy.Class {
-			if namespace == "policy" {
-				return policy.Mandatory
+		Write: func(namespace, key string, value []byte) reason.Code {
+			if namespace == "policy" && !policy.Typed(policy.AllTrue, value) {
+				return reason.MandatoryTypeMismatch
 			}
-			return policy.Preference
+			return ""
 		},
 	}
 	for _, c := range []struct {

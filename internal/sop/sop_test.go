@@ -26,7 +26,7 @@ func value(t testing.TB, text string) events.Value {
 func lab() Scope {
 	p := &policy.Policy{Actions: map[string]policy.Action{"document.summarize": {}, "artifact.save": {}, "external.upload": {}}}
 	effective := policy.NewSet("memory.read", "memory.write", "document.summarize", "artifact.save")
-	return Scope{Agent: "researcher", Lineage: []string{"researcher", "report_manager"}, Known: p.KnownAction, Holds: effective.Has, Class: p.Class}
+	return Scope{Agent: "researcher", Lineage: []string{"researcher", "report_manager"}, Known: p.KnownAction, Holds: effective.Has, Write: func(string, string, []byte) reason.Code { return "" }}
 }
 
 func steps(n int) string {

@@ -15,7 +15,12 @@ type Scope struct {
 	Known   func(action string) bool     // the policy in force knows the action
 	Denied  func(capability string) bool // an emergency deny takes it; nil for never
 	Holds   func(capability string) bool // it is among the proposer's effective capabilities
-	Class   func(namespace, key string) policy.Class
+
+	Within func(namespace string) bool // the proposer may write in it; nil for everywhere
+
+	// Write judges what memory.write would put under a name, canonical JSON; ""
+	// where nothing forbids it.
+	Write func(namespace, key string, value []byte) reason.Code
 
 	// Rules judges the arguments of a declared action; "" where nothing forbids
 	// them. nil for no rules.
@@ -164,12 +169,20 @@ func (s *Step) checkArguments(scope *Scope) reason.Code {
 		return s.checkMemory([]string{"namespace", "key"}, "owner_agent_id")
 	case "memory.write":
 		code := s.checkMemory([]string{"owner_agent_id", "namespace", "key", "value"}, "visibility", "expected_revision")
-		if code == "" && s.mistyped(scope) {
-			return reason.MandatoryTypeMismatch
+		switch {
+		case code != "":
+		case s.outside(scope):
+			code = reason.NamespaceNotAllowed
+		default:
+			code = s.forbidden(scope)
 		}
 		return code
 	case "memory.delete":
-		return s.checkMemory([]string{"owner_agent_id", "namespace", "key", "expected_revision"})
+		code := s.checkMemory([]string{"owner_agent_id", "namespace", "key", "expected_revision"})
+		if code == "" && s.outside(scope) {
+			return reason.NamespaceNotAllowed
+		}
+		return code
 	}
 	if scope.Rules != nil {
 		return scope.Rules(s)
@@ -177,13 +190,18 @@ func (s *Step) checkArguments(scope *Scope) reason.Code {
 	return ""
 }
 
-// mistyped reports whether a write would put anything but a boolean under a
-// mandatory name.
-func (s *Step) mistyped(scope *Scope) bool {
+// outside reports whether a step writes where the proposer may not.
+func (s *Step) outside(scope *Scope) bool {
+	namespace, _ := s.arguments.Get("namespace")
+	return scope.Within != nil && !scope.Within(namespace.Text)
+}
+
+// forbidden asks what is wrong with the value of a write.
+func (s *Step) forbidden(scope *Scope) reason.Code {
 	namespace, _ := s.arguments.Get("namespace")
 	key, _ := s.arguments.Get("key")
 	value, _ := s.arguments.Get("value")
-	return scope.Class(namespace.Text, key.Text) == policy.Mandatory && value.Kind != events.True && value.Kind != events.False
+	return scope.Write(namespace.Text, key.Text, value.AppendCanonical(nil))
 }
 
 func (s *Step) checkMemory(required []string, optional ...string) reason.Code {

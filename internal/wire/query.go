@@ -125,6 +125,7 @@ type Capabilities struct {
 	Use       []string  `json:"use"`
 	Effective []string  `json:"effective"`
 	Removed   []Removed `json:"removed"`
+	Writes    []string  `json:"writes,omitempty"` // its own; those above it limit it too
 	Seq       uint64    `json:"seq"`
 }
 
@@ -150,6 +151,8 @@ type Agent struct {
 	Depth        int      `json:"depth"`
 	Capabilities []string `json:"capabilities"`
 	Effective    []string `json:"effective"`
+	Use          []string `json:"use,omitempty"`
+	Writes       []string `json:"writes,omitempty"`
 	PublicKey    string   `json:"public_key"`
 	Revoked      bool     `json:"revoked"`
 }

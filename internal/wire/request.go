@@ -1,6 +1,9 @@
 package wire
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/reason"
 )
@@ -78,6 +81,8 @@ type AgentRegister struct {
 	AgentID      string // not yet checked against the grammar
 	ParentID     string
 	Capabilities []string
+	Use          []string // of Capabilities; nil where it is not limited
+	Writes       []string // patterns of namespaces; nil where they are not limited
 	PublicKey    string
 }
 
@@ -306,14 +311,24 @@ func decodeDeny(f *fields) any {
 
 func decodeChild(f *fields) any {
 	a := &AgentRegister{AgentID: f.str("agent_id"), Capabilities: f.capabilities(), PublicKey: f.str("public_key")}
-	for _, name := range []string{"use", "writes"} {
-		if f.has(name) {
-			f.strings(name)
-			f.later = true
+	if f.has("use") {
+		a.Use = f.names("use", events.ValidAction)
+		f.check(len(a.Use) > 0)
+		for _, name := range a.Use {
+			f.check(slices.Contains(a.Capabilities, name))
 		}
+	}
+	if f.has("writes") {
+		a.Writes = f.names("writes", ValidWrites)
+		f.check(len(a.Writes) > 0)
+		f.tooLarge = f.tooLarge || len(a.Writes) > events.WritesMax
 	}
 	return a
 }
+
+// ValidWrites reports whether s is one of an agent's writes: a namespace, or a
+// namespace and .* for it and all beneath.
+func ValidWrites(s string) bool { return events.ValidNamespace(strings.TrimSuffix(s, ".*")) }
 
 func decodeAgent(f *fields) any {
 	a := decodeChild(f).(*AgentRegister)

@@ -45,11 +45,11 @@ func examples(t testing.TB) []example {
 		{Propose, "sop.validate", `{"sop":{"sop_id":"s"},"wait_ms":60000}`,
 			&SOPValidate{value(t, `{"sop_id":"s"}`)}, []string{"wait_ms"}, []string{"sop"}},
 		{Propose, "agent.register", `{"agent_id":"kid","capabilities":["x.two","x.one"],"public_key":"U"}`,
-			&AgentRegister{"kid", "", []string{"x.two", "x.one"}, "U"}, nil, nil},
+			&AgentRegister{AgentID: "kid", Capabilities: []string{"x.two", "x.one"}, PublicKey: "U"}, nil, nil},
 		{Control, "apply", `{"documents":["a","b"],"expected_version":"v1","dry_run":true}`,
 			&Apply{[]string{"a", "b"}, "v1", true}, []string{"expected_version", "dry_run"}, nil},
 		{Control, "agent.register", `{"agent_id":"kid","parent_id":"bob","capabilities":[],"public_key":"U"}`,
-			&AgentRegister{"kid", "bob", []string{}, "U"}, []string{"parent_id"}, nil},
+			&AgentRegister{AgentID: "kid", ParentID: "bob", Capabilities: []string{}, PublicKey: "U"}, []string{"parent_id"}, nil},
 		{Control, "agent.revoke", `{"agent_id":"bob"}`, &AgentRevoke{"bob"}, nil, nil},
 		{Control, "principal.register", `{"id":"p","role":"handler","public_key":"U","actions":["x.one"],"groups":["Sec"],"root":"bob"}`,
 			&PrincipalRegister{"p", "handler", "U", []string{"x.one"}, []string{"Sec"}, "bob"}, []string{"actions", "groups", "root"}, nil},
@@ -303,8 +303,7 @@ func TestDecodeMarksSize(t *testing.T) {
 // What a later release obeys is marked, so that it is refused and not ignored.
 func TestDecodeMarksLaterFields(t *testing.T) {
 	for operation, request := range map[string]string{
-		"memory.write":   `{"owner_agent_id":"bob","namespace":"n","key":"k","value":1,"ttl_seconds":60}`,
-		"agent.register": `{"agent_id":"kid","capabilities":[],"public_key":"U","use":[],"writes":["a"]}`,
+		"memory.write": `{"owner_agent_id":"bob","namespace":"n","key":"k","value":1,"ttl_seconds":60}`,
 	} {
 		if r, code := Decode(Propose, operation, []byte(request)); code != "" || !r.Later {
 			t.Errorf("%s: %q", operation, code)
