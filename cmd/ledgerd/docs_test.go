@@ -12,6 +12,8 @@ import (
 
 func TestReadmeCommands(t *testing.T) { runDocument(t, "README.md", t.TempDir()) }
 
+func TestPolicyCommands(t *testing.T) { runDocument(t, "docs/POLICY.md", t.TempDir()) }
+
 // In OPERATIONS.md there are a certificate and its key to begin with.
 func TestOperationsCommands(t *testing.T) {
 	work := t.TempDir()
@@ -93,6 +95,7 @@ func readmeScript(readme, dir string) (script string, commands int, err error) {
 func runnable(line string) string {
 	line = strings.ReplaceAll(line, "go run ./cmd/ledgerd", "ledgerd")
 	line = strings.ReplaceAll(line, " docs/", ` "$ROOT"/docs/`)
+	line = strings.ReplaceAll(line, " examples/", ` "$ROOT"/examples/`)
 	if build, ok := strings.CutPrefix(line, "go build -o "); ok {
 		return `go -C "$ROOT" build -o "$PWD"/` + build
 	}

@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/ledgerd/ledgerd/internal/events"
@@ -98,7 +97,7 @@ func (s *Source) lastProposals(last uint64) (uint64, error) {
 		seqs = append(here, seqs...)
 	}
 	if len(seqs) == 0 {
-		return 0, errors.New("there is no decision on a proposal")
+		return s.Size + 1, nil
 	}
 	return seqs[max(0, len(seqs)-int(min(last, uint64(len(seqs)))))], nil
 }
