@@ -95,6 +95,7 @@ type Ledger struct {
 	state      *projection.State
 	recent     map[uint64]prior      // requests with an operation id, by decision, until durable
 	procedures map[string]*procedure // of open runs
+	flights    flights
 	handed     uint64                // seq up to which changes of the state were handed over
 	room       room                  // for the next batch
 
@@ -355,6 +356,9 @@ func (l *Ledger) judgeAll(b *batch) (*sealing, error) {
 			continue
 		}
 		if err := l.judgeOne(w, j); err != nil {
+			return nil, err
+		}
+		if err := l.landed(w); err != nil {
 			return nil, err
 		}
 	}

@@ -132,6 +132,7 @@ func load(o Options, log Log, sealKey []byte) (*Ledger, error) {
 		reads: log, log: o.Log, options: o, origin: log.Origin(),
 		recent:     map[uint64]prior{},
 		procedures: map[string]*procedure{},
+		flights:    newFlights(),
 		waiters:    waiters{byRun: map[string][]*waiting{}, last: map[string]runView{}, of: map[string]int{}, expired: make(chan *waiting)},
 		pipeline:   make(chan *batch, inFlightMax),
 		renders:    make(chan *job, renderQueueMax),

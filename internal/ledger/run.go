@@ -80,6 +80,9 @@ func (l *Ledger) advance(w *sealing, run *projection.Run) error {
 		step, next := &p.steps[run.Next], run.Next
 		var observed []string
 		if !builtIn(step.Action) {
+			if l.flights.hold(run.ID, l.flightOf(run, step.Action)) {
+				return nil
+			}
 			observed = l.missing([]string{step.Action})
 		}
 		now := l.now()

@@ -21,6 +21,7 @@ type sealing struct {
 	decision sealedEvent // the last outcome's decision
 	execs    []wire.Exec // effects that have started
 	touched  []string    // runs that changed
+	landed   []flight    // of effects that have ended, for those who wait
 	denies   bool        // the emergency denies have changed
 	room     room        // where the batch's bytes are
 }
@@ -218,6 +219,7 @@ func (w *sealing) add(event events.Event, p *payload) error {
 	w.batch.Events = append(w.batch.Events, b)
 	w.batch.Leaves = append(w.batch.Leaves, s.Leaf)
 	w.note(e.Body)
+	w.follows(e.Body)
 	return nil
 }
 

@@ -509,6 +509,16 @@ var faults = []fault{
 		respond(r.m, out.Reply, out.Reason)`}},
 	},
 	{
+		name: "a tree fills the handlers", pkg: "internal/ledger", test: "TestR66_ATreesEffectsDoNotFillTheHandlers",
+		patches: []patch{{"internal/ledger/flights.go", `f.count[next] < flightsMax {`, `f.count[next] < 100*flightsMax {`}},
+	},
+	{
+		name: "a doubt keeps its place", pkg: "internal/ledger", test: "TestR66_ADoubtedEffectMakesRoom",
+		patches: []patch{{"internal/ledger/flights.go", `	case *events.RunDoubted:
+		id = b.RunID
+`, ``}},
+	},
+	{
 		name: "trees do not take turns", pkg: "internal/ledger", test: "TestR66_NobodyWaitsForMoreThanARound",
 		patches: []patch{{"internal/ledger/fair.go", `		root := rootOf(id)`, `		root := "all"`}},
 	},
