@@ -76,13 +76,13 @@ func (a *app) candidate(name string) (replay.Candidate, error) {
 	if err != nil {
 		return replay.Candidate{}, err
 	}
-	c := replay.Candidate{Declared: map[string]policy.Set{}}
+	c := replay.Candidate{Agents: map[string]*policy.Agent{}}
 	for _, p := range parts {
 		switch {
 		case p.doc.Policy != nil:
 			c.Policy = p.doc.Policy
 		case p.doc.Agent != nil:
-			c.Declared[p.doc.Agent.ID] = p.doc.Agent.Capabilities
+			c.Agents[p.doc.Agent.ID] = p.doc.Agent
 		}
 	}
 	if c.Policy == nil {
@@ -116,9 +116,12 @@ func rejudge(data, export string, c replay.Candidate, last uint64) (*replay.Reju
 
 func changesTo(s *projection.State, c replay.Candidate) []string {
 	list := policy.Differences(s.Policy, c.Policy)
-	for _, id := range slices.Sorted(maps.Keys(c.Declared)) {
+	for _, id := range slices.Sorted(maps.Keys(c.Agents)) {
 		if agent := s.Agent(id); agent != nil {
-			list = append(list, policy.SetDifferences("agent "+id, agent.Declared, c.Declared[id])...)
+			d := c.Agents[id]
+			list = append(list, policy.SetDifferences("agent "+id, agent.Declared, d.Capabilities)...)
+			list = append(list, policy.SetDifferences("agent "+id+" use", agent.Use, d.Use)...)
+			list = append(list, policy.SetDifferences("agent "+id+" writes", agent.Writes, d.Writes)...)
 		} else {
 			list = append(list, "agent "+id+" is new")
 		}
@@ -146,9 +149,9 @@ func (a *app) diffServer(ctx context.Context, c replay.Candidate) error {
 		for _, agent := range agents {
 			known[agent.AgentID] = policy.NewSet(agent.Capabilities...)
 		}
-		for _, id := range slices.Sorted(maps.Keys(c.Declared)) {
+		for _, id := range slices.Sorted(maps.Keys(c.Agents)) {
 			if declared, ok := known[id]; ok {
-				list = append(list, policy.SetDifferences("agent "+id, declared, c.Declared[id])...)
+				list = append(list, policy.SetDifferences("agent "+id, declared, c.Agents[id].Capabilities)...)
 			} else {
 				list = append(list, "agent "+id+" is new")
 			}

@@ -173,7 +173,7 @@ var faults = []fault{
 		name: "unknown action allowed", pkg: "internal/ledger", test: "TestR7_UnknownIsNotDenied",
 		patches: []patch{
 			{"internal/ledger/decide.go", `!j.s.Policy.KnownAction(r.Action)):`, `!j.s.Policy.KnownAction(r.Action) && j.agent == nil):`},
-			{"internal/ledger/decide.go", `!j.holds(r.Action)):`, `j.s.Policy.KnownAction(r.Action) && !j.holds(r.Action)):`},
+			{"internal/ledger/decide.go", `!j.may(r.Action)):`, `j.s.Policy.KnownAction(r.Action) && !j.may(r.Action)):`},
 		},
 	},
 	{

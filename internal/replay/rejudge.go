@@ -11,8 +11,8 @@ import (
 
 // Candidate is what might be put in force.
 type Candidate struct {
-	Policy   *policy.Policy
-	Declared map[string]policy.Set // capabilities by agent; who is not in it keeps its own
+	Policy *policy.Policy
+	Agents map[string]*policy.Agent // by id; who is not in it stays as it was
 }
 
 // Flip is a decision that the candidate turns around, or gives another reason.
@@ -52,7 +52,7 @@ func Rejudge(src Source, c Candidate, last uint64) (*Rejudged, error) {
 			out.Unjudged[missing]++
 		default:
 			out.Judged++
-			r.s.Under(c.Policy, c.Declared, func() {
+			r.s.Under(c.Policy, c.Agents, func() {
 				would := ledger.Decide(r.s, p)
 				if would.Retry == 0 && would.Decision.Reason != d.Reason {
 					out.Flips = append(out.Flips, Flip{found.Seq, d.Subject, d.Operation, d.Resource, d.Reason, would.Decision.Reason})

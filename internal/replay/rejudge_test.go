@@ -41,12 +41,12 @@ func TestRejudge_FlipsWhatWouldGoOtherwise(t *testing.T) {
 		t.Fatal(err)
 	}
 	inForce := replaytest.PolicyDocument("candidate")
-	candidate := func(text string, declared map[string]policy.Set) replay.Candidate {
+	candidate := func(text string, agents map[string]*policy.Agent) replay.Candidate {
 		p, err := policy.Load([]byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return replay.Candidate{Policy: p, Declared: declared}
+		return replay.Candidate{Policy: p, Agents: agents}
 	}
 	flips := func(c replay.Candidate, last uint64) (string, *replay.Rejudged) {
 		t.Helper()
@@ -67,11 +67,11 @@ func TestRejudge_FlipsWhatWouldGoOtherwise(t *testing.T) {
 	if stored != nil && stored.Seq == r.State.Seq && r.State.Digest() != stored.Digest() {
 		t.Error("judging again changed what the log folds to")
 	}
-	got, _ = flips(candidate(inForce, map[string]policy.Set{"researcher": policy.NewSet("memory.read", "document.summarize")}), 100)
+	got, _ = flips(candidate(inForce, map[string]*policy.Agent{"researcher": {Capabilities: policy.NewSet("memory.read", "document.summarize")}}), 100)
 	if got != "artifact.save action_allowed action_not_in_effective_capabilities; researcher:notes.a owner_write capability_not_inherited" {
 		t.Errorf("without two capabilities: %s", got)
 	}
-	if got, r = flips(candidate(inForce, map[string]policy.Set{"report_manager": {}}), 1); got != "researcher:notes.a owner_write capability_not_inherited" || r.Judged != 1 {
+	if got, r = flips(candidate(inForce, map[string]*policy.Agent{"report_manager": {Capabilities: policy.Set{}}}), 1); got != "researcher:notes.a owner_write capability_not_inherited" || r.Judged != 1 {
 		t.Errorf("the last one alone: %s, %d judged", got, r.Judged)
 	}
 	if _, r = flips(candidate(inForce, nil), 0); r.Judged != 0 {
