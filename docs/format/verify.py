@@ -77,6 +77,8 @@ OBJECTS = {
     "environment.changed": "capabilities l",
     "memory.written": RECORD,
     "memory.deleted": RECORD,
+    "grant.given": "owner_agent_id s, namespace s, key s, to s, expires t, uses i?",
+    "grant.revoked": "owner_agent_id s, namespace s, key s, to s",
     "clock.accepted": "wall t",
     "transport.denied": REFUSALS,
     "requests.refused": REFUSALS,

@@ -33,7 +33,7 @@ func Types() []Type {
 		TypePrincipalRegistered, TypePrincipalRekeyed, TypePrincipalRevoked,
 		TypePolicyActivated, TypeEnvironmentChanged, TypeMemoryWritten, TypeMemoryDeleted,
 		TypeClockAccepted, TypeTransportDenied, TypeRequestsRefused,
-		TypeEmergencyDenied, TypeEmergencyLifted,
+		TypeGrantGiven, TypeGrantRevoked, TypeEmergencyDenied, TypeEmergencyLifted,
 		TypeRunAdmitted, TypeRunStarted, TypeRunFinished, TypeRunFailed, TypeRunCancelled, TypeRunDoubted, TypeRunResolved,
 		TypeEffectStarted, TypeEffectFinished, TypeEffectFailed,
 	}
@@ -76,6 +76,10 @@ func newBody(t Type) Body {
 		return &MemoryWritten{}
 	case TypeMemoryDeleted:
 		return &MemoryDeleted{}
+	case TypeGrantGiven:
+		return &GrantGiven{}
+	case TypeGrantRevoked:
+		return &GrantRevoked{}
 	case TypeClockAccepted:
 		return &ClockAccepted{}
 	case TypeTransportDenied:

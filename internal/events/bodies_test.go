@@ -90,21 +90,26 @@ func bodyCases() map[Type]bodyCase {
 		TypeEnvironmentChanged: {&EnvironmentChanged{Capabilities: []string{}}, &EnvironmentChanged{Capabilities: []string{"memory.read", "memory.write"}}},
 		TypeMemoryWritten:      {&MemoryWritten{record}, &MemoryWritten{fullRecord}},
 		TypeMemoryDeleted:      {&MemoryDeleted{record}, &MemoryDeleted{fullRecord}},
-		TypeEmergencyDenied:    {&EmergencyDenied{Emergency{Scope: "researcher", Epoch: 1}}, &EmergencyDenied{Emergency{Scope: ScopeAll, Capabilities: []string{"a", "b.c"}, All: true, Epoch: IntegerMax}}},
-		TypeEmergencyLifted:    {&EmergencyLifted{Emergency{Scope: "researcher", Epoch: 1}}, &EmergencyLifted{Emergency{Scope: ScopeAll, Capabilities: []string{"a", "b.c"}, All: true, Epoch: IntegerMax}}},
-		TypeRunAdmitted:        {&RunAdmitted{RunID: testRun, SOPID: "s", SOPVersion: 1, Steps: []string{"a"}, Actions: []string{"memory.read"}}, &RunAdmitted{RunID: testRun, SOPID: strings.Repeat("S", TokenBytesMax), SOPVersion: IntegerMax, Steps: longNames(SOPStepsMax, TokenBytesMax), Actions: longNames(SOPStepsMax, ActionBytesMax)}},
-		TypeRunStarted:         {&RunStarted{testRun}, &RunStarted{testRun}},
-		TypeRunFinished:        {&RunFinished{testRun}, &RunFinished{testRun}},
-		TypeRunFailed:          {&RunFailed{testRun, "a", "effect_failed"}, &RunFailed{testRun, strings.Repeat("a", TokenBytesMax), "action_not_in_effective_capabilities"}},
-		TypeRunCancelled:       {&RunCancelled{testRun}, &RunCancelled{testRun}},
-		TypeRunDoubted:         {&RunDoubted{testRun, "a", "in_doubt"}, &RunDoubted{testRun, strings.Repeat("a", TokenBytesMax), "effect_timeout"}},
-		TypeRunResolved:        {&RunResolved{testRun, "a", OutcomeDone}, &RunResolved{testRun, strings.Repeat("a", TokenBytesMax), OutcomeNotDone}},
-		TypeEffectStarted:      {&EffectStarted{effect}, &EffectStarted{fullEffect}},
-		TypeEffectFinished:     {&EffectFinished{effect}, &EffectFinished{fullEffect}},
-		TypeEffectFailed:       {&EffectFailed{effect}, &EffectFailed{fullEffect}},
-		TypeClockAccepted:      {&ClockAccepted{Wall: bodyTime("1970-01-01T00:00:00.000000Z")}, &ClockAccepted{Wall: bodyTime("9999-12-31T23:59:59.999999Z")}},
-		TypeTransportDenied:    {&TransportDenied{refusals}, &TransportDenied{allRefusals}},
-		TypeRequestsRefused:    {&RequestsRefused{refusals}, &RequestsRefused{allRefusals}},
+		TypeGrantGiven: {
+			&GrantGiven{Grant{"top", "credentials", "token", "researcher"}, 1, 0},
+			&GrantGiven{Grant{"top", "credentials", "token", "researcher"}, timeMax, IntegerMax},
+		},
+		TypeGrantRevoked:    {&GrantRevoked{Grant{"top", "credentials", "token", "researcher"}}, &GrantRevoked{Grant{"a", "b", "c", "d"}}},
+		TypeEmergencyDenied: {&EmergencyDenied{Emergency{Scope: "researcher", Epoch: 1}}, &EmergencyDenied{Emergency{Scope: ScopeAll, Capabilities: []string{"a", "b.c"}, All: true, Epoch: IntegerMax}}},
+		TypeEmergencyLifted: {&EmergencyLifted{Emergency{Scope: "researcher", Epoch: 1}}, &EmergencyLifted{Emergency{Scope: ScopeAll, Capabilities: []string{"a", "b.c"}, All: true, Epoch: IntegerMax}}},
+		TypeRunAdmitted:     {&RunAdmitted{RunID: testRun, SOPID: "s", SOPVersion: 1, Steps: []string{"a"}, Actions: []string{"memory.read"}}, &RunAdmitted{RunID: testRun, SOPID: strings.Repeat("S", TokenBytesMax), SOPVersion: IntegerMax, Steps: longNames(SOPStepsMax, TokenBytesMax), Actions: longNames(SOPStepsMax, ActionBytesMax)}},
+		TypeRunStarted:      {&RunStarted{testRun}, &RunStarted{testRun}},
+		TypeRunFinished:     {&RunFinished{testRun}, &RunFinished{testRun}},
+		TypeRunFailed:       {&RunFailed{testRun, "a", "effect_failed"}, &RunFailed{testRun, strings.Repeat("a", TokenBytesMax), "action_not_in_effective_capabilities"}},
+		TypeRunCancelled:    {&RunCancelled{testRun}, &RunCancelled{testRun}},
+		TypeRunDoubted:      {&RunDoubted{testRun, "a", "in_doubt"}, &RunDoubted{testRun, strings.Repeat("a", TokenBytesMax), "effect_timeout"}},
+		TypeRunResolved:     {&RunResolved{testRun, "a", OutcomeDone}, &RunResolved{testRun, strings.Repeat("a", TokenBytesMax), OutcomeNotDone}},
+		TypeEffectStarted:   {&EffectStarted{effect}, &EffectStarted{fullEffect}},
+		TypeEffectFinished:  {&EffectFinished{effect}, &EffectFinished{fullEffect}},
+		TypeEffectFailed:    {&EffectFailed{effect}, &EffectFailed{fullEffect}},
+		TypeClockAccepted:   {&ClockAccepted{Wall: bodyTime("1970-01-01T00:00:00.000000Z")}, &ClockAccepted{Wall: bodyTime("9999-12-31T23:59:59.999999Z")}},
+		TypeTransportDenied: {&TransportDenied{refusals}, &TransportDenied{allRefusals}},
+		TypeRequestsRefused: {&RequestsRefused{refusals}, &RequestsRefused{allRefusals}},
 	}
 }
 
@@ -246,6 +251,10 @@ func largestOfRun(t Type, id, token string, capabilities []string) Body {
 	code := strings.Repeat("r", 64)
 	effect := Effect{testRun, token, capabilities[0], testRun + "/" + token, id, code}
 	switch t {
+	case TypeGrantGiven:
+		return &GrantGiven{Grant{id, strings.Repeat("n", NamespaceBytesMax), strings.Repeat("k", KeyBytesMax), id}, timeMax, IntegerMax}
+	case TypeGrantRevoked:
+		return &GrantRevoked{Grant{id, strings.Repeat("n", NamespaceBytesMax), strings.Repeat("k", KeyBytesMax), id}}
 	case TypeEmergencyDenied:
 		return &EmergencyDenied{Emergency{id, capabilities, true, IntegerMax}}
 	case TypeEmergencyLifted:

@@ -50,7 +50,7 @@ func drawFields(t *rapid.T, v reflect.Value) {
 			}
 		case *Record:
 			drawFields(t, v.Field(i))
-		case *Refusals, *Emergency, *Effect:
+		case *Refusals, *Emergency, *Effect, *Grant:
 			drawFields(t, v.Field(i))
 		default:
 			t.Fatalf("field %s of a kind this test does not know: %T", name, f)

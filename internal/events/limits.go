@@ -18,6 +18,10 @@ const (
 	TreeDepthMax    = 16  // a lineage is written into every decision
 	ChildrenMax     = 256 // bounds the fan-out of one agent's registrations
 
+	GrantsOfOneMax  = 64             // of one owner: each is looked through with every grant
+	GrantsMax       = 4096           // of a ledger, for the same reason
+	GrantSecondsMax = 30 * 24 * 3600 // longer is no lending
+
 	OpenRunsMax    = 64        // of one agent: each holds a place until it ends or a person resolves it
 	RunDurationMax = 24 * 3600 // seconds; fifty steps of half an hour each do not outlive a working day
 	OutputBytesMax = 192 << 10 // of one effect; with its frame it fits a report

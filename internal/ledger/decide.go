@@ -27,6 +27,7 @@ type Proposal struct {
 	Request   *wire.Request // nil if Refused
 	Prior     []byte        // canonical request first recorded under the operation id, where there is one
 	Wall      events.Time   // what clock.accept accepts
+	Now       events.Time   // ledger time of the decision; never before the state's
 	RunID     string        // what sop.submit calls its run; recorded in the decision
 	Observed  []string      // actions that no handler is present for; recorded as far as they matter
 }
@@ -102,6 +103,10 @@ func (o *Outcome) decide(s *projection.State, p *Proposal, trace *trace) {
 	if p.Request != nil {
 		j.d.OperationID, j.d.TraceID = p.Request.OperationID, p.Request.TraceID
 		j.d.Resource = p.Request.Resource
+		switch p.Request.Body.(type) {
+		case *wire.GrantGive, *wire.GrantRevoke:
+			j.d.Resource = p.Subject + ":" + j.d.Resource
+		}
 	}
 	code := j.judge()
 	if o.Retry != 0 {
@@ -224,6 +229,10 @@ func (j *judge) proposal() reason.Code {
 		return j.submit(r)
 	case *wire.RunCancel:
 		return j.cancel(r)
+	case *wire.GrantGive:
+		return j.give(r)
+	case *wire.GrantRevoke:
+		return j.take(r)
 	case *wire.AgentRegister:
 		return j.registerChild(r)
 	}
@@ -369,7 +378,12 @@ func (j *judge) readDirect(r *wire.MemoryRead) reason.Code {
 		}
 		levels++
 	}
-	if j.s.ClassOf(record) == policy.Secret {
+	switch {
+	case j.s.ClassOf(record) != policy.Secret:
+	case j.granted(r):
+		j.show(Reading{Record: record, Class: policy.Secret})
+		return reason.GrantedBy
+	default:
 		return reason.GrantRequired
 	}
 	return reason.NotVisibleFrom

@@ -273,6 +273,10 @@ func checkEffect(t rapid.TB, b events.Body) {
 		ok = record(b.Record)
 	case *events.MemoryDeleted:
 		ok = record(b.Record)
+	case *events.GrantGiven:
+		ok = record(events.Record{Owner: b.Owner, Namespace: b.Namespace, Key: b.Key, Visibility: "private", Class: "secret", Revision: 1}) && events.ValidID(b.To) && b.Expires > 0
+	case *events.GrantRevoked:
+		ok = record(events.Record{Owner: b.Owner, Namespace: b.Namespace, Key: b.Key, Visibility: "private", Class: "secret", Revision: 1}) && events.ValidID(b.To)
 	case *events.ClockAccepted:
 	default:
 		ok = false

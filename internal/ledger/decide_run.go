@@ -71,7 +71,7 @@ func JudgeStep(s *projection.State, run *projection.Run, step *sop.Step, observe
 		PolicyVersion: s.PolicyVersion(), PolicyDigest: s.PolicyDigest(),
 		SOPID: run.SOPID, SOPVersion: run.SOPVersion, StepID: at.ID, RunID: run.ID,
 	}
-	j.p = &Proposal{Lane: wire.Propose, Subject: run.Agent, Operation: at.Action, Observed: observed}
+	j.p = &Proposal{Lane: wire.Propose, Subject: run.Agent, Operation: at.Action, Observed: observed, Now: now}
 	code := j.step(run, step, now)
 	j.d.Reason, j.d.Allowed = string(code), code.Allowed()
 	effect := events.Effect{RunID: run.ID, StepID: at.ID, Action: at.Action, OperationID: projection.EffectID(run.ID, at.ID)}

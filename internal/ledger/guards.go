@@ -65,7 +65,9 @@ var own = map[string][]guard{
 		reason.RecordNotFound, reason.NotVisibleFrom, reason.GrantRequired, reason.RecordUnavailable,
 		reason.ActorIsNotOwner, reason.ExpectedRevisionRequired, reason.RevisionConflict,
 	}}},
-	"run.cancel": {{"an open run of the sender's", []reason.Code{reason.NotFound, reason.RunCancelled, reason.InDoubt}}},
+	"grant.give":   {{"an own secret", []reason.Code{reason.NotFound}}, {"grantee", []reason.Code{reason.NotFound}}, {"quota of grants", []reason.Code{reason.QuotaExceeded}}},
+	"grant.revoke": {{"a grant in force", []reason.Code{reason.NotFound}}},
+	"run.cancel":   {{"an open run of the sender's", []reason.Code{reason.NotFound, reason.RunCancelled, reason.InDoubt}}},
 	"agent.register": {capabilityGuard, sizeGuard, placeGuard, {"what it passes on", []reason.Code{
 		reason.CapabilityNotInherited, reason.UnknownAction,
 	}}},

@@ -96,8 +96,8 @@ type Ledger struct {
 	recent     map[uint64]prior      // requests with an operation id, by decision, until durable
 	procedures map[string]*procedure // of open runs
 	flights    flights
-	handed     uint64                // seq up to which changes of the state were handed over
-	room       room                  // for the next batch
+	handed     uint64 // seq up to which changes of the state were handed over
+	room       room   // for the next batch
 
 	waiters waiters // owned by the goroutine of answerAll
 
@@ -385,6 +385,7 @@ func (l *Ledger) judgeOne(w *sealing, j *job) error {
 	if err := l.fillIn(p); err != nil {
 		return j.spoil(err)
 	}
+	p.Now = now
 	j.outcome = Decide(l.state, p)
 	if j.outcome.Retry != 0 {
 		l.showRun(j)

@@ -184,6 +184,9 @@ func (s *State) foldDecision(seq uint64, d *events.Decision) error {
 		r.Cancelling = true
 		s.changedRun(r)
 	}
+	if err := s.use(d); err != nil {
+		return err
+	}
 	step := d.StepID != "" && d.Operation == "sop.validate"
 	if d.OperationID == "" || step || d.Operation == "memory.read" {
 		return nil

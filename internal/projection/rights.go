@@ -9,7 +9,7 @@ import (
 // was. Of all others it is taken that they change them.
 func keepsRights(b events.Body) bool {
 	switch b.(type) {
-	case *events.Decision, *events.MemoryWritten, *events.MemoryDeleted,
+	case *events.Decision, *events.MemoryWritten, *events.MemoryDeleted, *events.GrantGiven, *events.GrantRevoked,
 		*events.RunAdmitted, *events.RunStarted, *events.RunFinished, *events.RunFailed, *events.RunCancelled, *events.RunDoubted, *events.RunResolved,
 		*events.EffectStarted, *events.EffectFinished, *events.EffectFailed:
 		return true

@@ -243,6 +243,7 @@ func (s *State) small(b []byte) []byte {
 		w.text(version)
 		w.bytes(digest[:])
 	}
+	w.grants(s)
 	w.texts(s.operations.names)
 	return w.buf
 }
@@ -312,6 +313,7 @@ func (r *snapshotReader) small(s *State) (document []byte) {
 		s.versions[version] = digest
 		return version
 	})
+	r.grants(s)
 	r.operationNames(s)
 	return document
 }

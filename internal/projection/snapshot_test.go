@@ -48,6 +48,7 @@ func same(t rapid.TB, s, restored *State) {
 		for e := range s.operations.all() {
 			fmt.Fprintln(&b, e)
 		}
+		fmt.Fprintln(&b, s.Grants(0))
 		fmt.Fprintln(&b, s.DenyEpoch, s.denies, len(s.open), len(s.runAt))
 		for _, id := range sortedKeys(s.runs) {
 			r := s.runs[id]

@@ -90,6 +90,7 @@ type State struct {
 	keys       map[string]string      // public key → the principal that has or had it
 	versions   map[string]events.Hash // policy version → digest, for ever
 	records    map[recordName]*Record
+	grants     map[events.Grant]*Grant // some may have expired
 	operations operations
 	runs       map[string]*Run
 	open       map[string]*Run   // of runs, the open ones
@@ -113,6 +114,7 @@ func New() *State {
 		keys:       map[string]string{},
 		versions:   map[string]events.Hash{},
 		records:    map[recordName]*Record{},
+		grants:     map[events.Grant]*Grant{},
 		runs:       map[string]*Run{},
 		open:       map[string]*Run{},
 		runAt:      map[uint64]*Run{},
@@ -196,6 +198,7 @@ func (s *State) fold(e *events.Event, open []byte) error {
 			return fmt.Errorf("%w: no such agent to revoke", ErrInconsistent)
 		}
 		a.Revoked = true
+		s.endGrants(func(g *Grant) bool { return g.Owner == a.ID || g.To == a.ID })
 		s.changedAgent(a)
 	case *events.PrincipalRegistered:
 		return s.addPrincipal(&Principal{ID: b.ID, Role: b.Role, PublicKey: b.PublicKey, Actions: b.Actions, Groups: b.Groups, Root: b.Root})
@@ -214,6 +217,10 @@ func (s *State) fold(e *events.Event, open []byte) error {
 		return s.write(e, &b.Record, open)
 	case *events.MemoryDeleted:
 		return s.remove(e, &b.Record)
+	case *events.GrantGiven:
+		return s.give(b, e.Time)
+	case *events.GrantRevoked:
+		return s.revokeGrant(b)
 	case *events.ClockAccepted, *events.TransportDenied, *events.RequestsRefused:
 	case *events.EmergencyDenied:
 		return s.foldDeny(&b.Emergency)
@@ -359,6 +366,7 @@ func (s *State) remove(e *events.Event, b *events.Record) error {
 		Owner: old.Owner, Namespace: old.Namespace, Key: old.Key,
 		Visibility: old.Visibility, Class: old.Class, Revision: b.Revision, Deleted: true, Decision: e.Cause, Written: e.Seq,
 	})
+	s.endGrants(func(g *Grant) bool { return g.Owner == b.Owner && g.Namespace == b.Namespace && g.Key == b.Key })
 	return nil
 }
 

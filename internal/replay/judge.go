@@ -54,6 +54,7 @@ func (r *run) judge(c *evidence, found *logged, d *events.Decision) error {
 	if err != nil {
 		return err
 	}
+	c.proposal.Now = r.outcomeTime(found)
 	if r.judged != nil {
 		r.judged(found, d, &c.proposal, "")
 	}

@@ -324,7 +324,7 @@ func (w *world) proposal(from *actor) (operation string, body object) {
 	case at < 98:
 		return w.registration(false)
 	}
-	return pick(w, []string{"no.such", "memory.wipe_all", "grant.give", "restriction.add"}), object{}
+	return pick(w, []string{"no.such", "memory.wipe_all", "grant.lend", "restriction.add"}), object{}
 }
 
 // revision adds the one that is right, mostly.
@@ -415,7 +415,7 @@ func (w *world) registration(control bool) (string, object) {
 		}
 	}
 	if w.percent(2) {
-		body["use"] = []string{"x.one"}
+		body["use"] = []string{} // a list of nothing is none
 	}
 	return "agent.register", body
 }

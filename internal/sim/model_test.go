@@ -343,7 +343,7 @@ func (m *model) judge(q request) verdict {
 		return deny("malformed_request")
 	}
 	b, ok := q.body.(map[string]any)
-	if !ok {
+	if _, use := b["use"]; !ok || use {
 		return deny("malformed_request")
 	}
 	if m.agent(q.subject) != nil && m.denied(q.subject, needs(q.operation, b)) {
@@ -359,10 +359,8 @@ func (m *model) judge(q request) verdict {
 			return verdict{retry: first.seq}
 		}
 	}
-	for _, name := range []string{"ttl_seconds", "use", "writes"} {
-		if _, later := b[name]; later {
-			return deny("unsupported_operation")
-		}
+	if _, later := b["ttl_seconds"]; later {
+		return deny("unsupported_operation")
 	}
 	if q.control {
 		return m.control(q, b)

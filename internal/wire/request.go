@@ -60,6 +60,16 @@ type SOPSubmit struct{ SOP events.Value }
 // RunCancel asks for the end of a run of the sender's.
 type RunCancel struct{ RunID string }
 
+// GrantGive lets To read the sender's secret for Seconds, at most Uses times
+// where that is not 0.
+type GrantGive struct {
+	Namespace, Key, To string
+	Seconds, Uses      uint64
+}
+
+// GrantRevoke ends what To was granted of the sender's secret.
+type GrantRevoke struct{ Namespace, Key, To string }
+
 // RunResolve says what became of a doubted effect.
 type RunResolve struct{ RunID, StepID, Outcome string }
 
@@ -127,8 +137,8 @@ var operations = map[Lane]map[string]func(*fields) any{
 		"agent.register":   decodeChild,
 		"sop.submit":       decodeSubmit,
 		"run.cancel":       func(f *fields) any { return &RunCancel{f.valid("run_id", events.ValidToken)} },
-		"grant.give":       nil,
-		"grant.revoke":     nil,
+		"grant.give":       decodeGrant,
+		"grant.revoke":     func(f *fields) any { return &GrantRevoke{f.namespace(), f.recordKey(), f.id("to")} },
 		"restriction.add":  nil,
 	},
 	Control: {
@@ -307,6 +317,15 @@ func decodeDeny(f *fields) any {
 		d.DryRun = f.boolean("dry_run")
 	}
 	return d
+}
+
+func decodeGrant(f *fields) any {
+	g := &GrantGive{Namespace: f.namespace(), Key: f.recordKey(), To: f.id("to"), Seconds: f.positive("expires_seconds")}
+	f.check(g.Seconds <= events.GrantSecondsMax)
+	if f.has("uses") {
+		g.Uses = f.positive("uses")
+	}
+	return g
 }
 
 func decodeChild(f *fields) any {

@@ -61,6 +61,8 @@ func examples(t testing.TB) []example {
 		{Control, "clock.accept", `{}`, &ClockAccept{}, nil, nil},
 		{Propose, "sop.submit", `{"sop":{"sop_id":"s"},"wait_ms":250}`, &SOPSubmit{value(t, `{"sop_id":"s"}`)}, []string{"wait_ms"}, []string{"sop"}},
 		{Propose, "run.cancel", `{"run_id":"r-1"}`, &RunCancel{"r-1"}, nil, nil},
+		{Propose, "grant.give", `{"namespace":"n","key":"k","to":"bob","expires_seconds":60,"uses":2}`, &GrantGive{"n", "k", "bob", 60, 2}, []string{"uses"}, nil},
+		{Propose, "grant.revoke", `{"namespace":"n","key":"k","to":"bob"}`, &GrantRevoke{"n", "k", "bob"}, nil, nil},
 		{Control, "run.resolve", `{"run_id":"r-1","step_id":"a","outcome":"not_done"}`, &RunResolve{"r-1", "a", "not_done"}, nil, nil},
 		{Control, "emergency.deny", `{"agent_id":"bob","capabilities":["x.one"],"reason":"why","dry_run":true}`, &EmergencyDeny{"bob", []string{"x.one"}, false, true}, []string{"dry_run"}, nil},
 		{Control, "emergency.lift", `{"epoch":7}`, &EmergencyLift{7}, nil, nil},
@@ -318,7 +320,7 @@ func TestKnownOperations(t *testing.T) {
 		known     bool
 	}{
 		{Propose, "memory.write", true}, {Control, "memory.write", false}, {Control, "apply", true}, {Propose, "apply", false},
-		{Propose, "sop.submit", true}, {Propose, "grant.give", false}, {Control, "emergency.deny", true}, {Control, "hold.place", false},
+		{Propose, "sop.submit", true}, {Propose, "grant.give", true}, {Propose, "restriction.add", false}, {Control, "emergency.deny", true}, {Control, "hold.place", false},
 		{Query, "memory.read", false}, {"", "memory.read", false}, {Propose, "", false}, {Propose, "Memory.Write", false},
 	} {
 		want := events.Unsupported

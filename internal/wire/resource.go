@@ -13,6 +13,10 @@ func resource(body any) string {
 		return r.Owner + ":" + r.Namespace + "." + r.Key
 	case *MemoryWrite:
 		return r.Owner + ":" + r.Namespace + "." + r.Key
+	case *GrantGive: // the owner is who sends it
+		return r.Namespace + "." + r.Key
+	case *GrantRevoke:
+		return r.Namespace + "." + r.Key
 	case *MemoryDelete:
 		return r.Owner + ":" + r.Namespace + "." + r.Key
 	case *MemoryLoad:

@@ -114,6 +114,7 @@ func (s *Session) memory() {
 		}
 	}
 	s.Propose("researcher", "memory.read", `{"owner_agent_id":"report_manager","namespace":"credentials","key":"storage_token"}`)
+	s.grants()
 	s.Propose("researcher", "memory.read", `{"owner_agent_id":"report_manager","namespace":"project","key":"client_region"}`)
 	write := func(who, body string) { s.Propose(who, "memory.write", body) }
 	write("researcher", `{"owner_agent_id":"researcher","namespace":"notes","key":"a","value":{"text":"first"},"visibility":"children","operation_id":"w1"}`)
@@ -223,4 +224,19 @@ func (s *Session) revocations() {
 	s.Propose("researcher", "memory.read", `x`)
 	s.Propose("formatter", "memory.read", `{"namespace":"project","key":"client_region"}`)
 	s.Propose("report_manager", "memory.read", `{"namespace":"project","key":"client_region"}`)
+}
+
+// grants lends a secret, once counted and once until it is revoked.
+func (s *Session) grants() {
+	read := func() {
+		s.Propose("researcher", "memory.read", `{"owner_agent_id":"report_manager","namespace":"credentials","key":"storage_token"}`)
+	}
+	s.Propose("report_manager", "grant.give", `{"namespace":"credentials","key":"storage_token","to":"researcher","expires_seconds":3600,"uses":2}`)
+	read()
+	read()
+	read()
+	s.Propose("report_manager", "grant.give", `{"namespace":"credentials","key":"storage_token","to":"researcher","expires_seconds":3600}`)
+	read()
+	s.Propose("report_manager", "grant.revoke", `{"namespace":"credentials","key":"storage_token","to":"researcher"}`)
+	read()
 }
