@@ -414,8 +414,12 @@ func (w *world) registration(control bool) (string, object) {
 			body["parent_id"] = body["agent_id"]
 		}
 	}
-	if w.percent(2) {
-		body["use"] = []string{} // a list of nothing is none
+	if w.percent(15) {
+		at := w.r.IntN(len(capabilities) - 2)
+		body["use"] = capabilities[at : at+w.r.IntN(4)] // a list of nothing is malformed
+	}
+	if w.percent(15) {
+		body["writes"] = []string{pick(w, []string{"note.*", "note", "deep.*", "rule"})}
 	}
 	return "agent.register", body
 }

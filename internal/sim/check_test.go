@@ -208,11 +208,14 @@ func (w *world) compare() error {
 		effective := s.Effective(a)
 		for _, c := range capabilities {
 			held, by := s.Holds(a, c)
-			want := w.model.holds(id, c)
+			want := w.model.passes(id, c)
 			if held != want || effective.Has(c) != want || held != (by == "") {
 				return fmt.Errorf("%s holds %s: %v by %q, effectively %v, want %v", id, c, held, by, effective, want)
 			}
-			if want && a.Parent != nil && !w.model.holds(a.Parent.ID, c) {
+			if may, _ := s.May(a, c); may != w.model.holds(id, c) {
+				return fmt.Errorf("%s may use %s itself: %v", id, c, may)
+			}
+			if want && a.Parent != nil && !w.model.passes(a.Parent.ID, c) {
 				return fmt.Errorf("%s holds %s, its parent does not", id, c)
 			}
 		}

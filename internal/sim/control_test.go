@@ -74,7 +74,7 @@ func (m *model) control(q request, b map[string]any) verdict {
 }
 
 func (m *model) registerAgent(b map[string]any) verdict {
-	agent := fact{kind: "agent.registered", id: text(b, "agent_id"), parent: text(b, "parent_id"), key: text(b, "public_key"), capabilities: list(b, "capabilities")}
+	agent := fact{kind: "agent.registered", id: text(b, "agent_id"), parent: text(b, "parent_id"), key: text(b, "public_key"), capabilities: list(b, "capabilities"), use: list(b, "use"), writes: list(b, "writes")}
 	if m.policy == nil {
 		return deny("no_policy")
 	}
@@ -319,10 +319,10 @@ func (m *model) applyAgent(a fact) (*fact, string) {
 		return nil, "agent_revoked"
 	case old.parent != a.parent, a.key != "" && a.key != old.key:
 		return nil, "duplicate_agent"
-	case sameSet(m.declared(a.id), a.capabilities):
+	case sameSet(m.declared(a.id), a.capabilities) && sameSet(m.terms(a.id).use, a.use) && sameSet(m.terms(a.id).writes, a.writes):
 		return nil, ""
 	}
-	return &fact{kind: "agent.updated", id: a.id, capabilities: a.capabilities}, ""
+	return &fact{kind: "agent.updated", id: a.id, capabilities: a.capabilities, use: a.use, writes: a.writes}, ""
 }
 
 func applyPrincipals(m *model, documents []*document) (effects []fact, reason string) {

@@ -42,6 +42,7 @@ type fact struct {
 	role         string
 	key          string
 	capabilities []string
+	use, writes  []string // of an agent, where it has them
 	version      string
 	digest       events.Hash
 	record       record
@@ -77,9 +78,8 @@ func (f fact) say() string {
 		r := f.record
 		return fmt.Sprintf("%s %s:%s %s %s revision %d", f.kind, r.owner, r.name, r.visibility, r.class, r.revision)
 	}
-	set := slices.Clone(f.capabilities)
-	slices.Sort(set)
-	return fmt.Sprintf("%s %s %s %s %s %v %s", f.kind, f.id, f.parent, f.role, f.key, slices.Compact(set), f.version)
+	set := func(s []string) []string { return slices.Compact(slices.Sorted(slices.Values(s))) }
+	return fmt.Sprintf("%s %s %s %s %s %v %v %v %s", f.kind, f.id, f.parent, f.role, f.key, set(f.capabilities), set(f.use), set(f.writes), f.version)
 }
 
 // factOf reads an event.
@@ -94,8 +94,9 @@ func factOf(e *events.Event, leaf events.Hash, k *known) fact {
 		f.id, f.role, f.key = b.AdminID, "admin", b.AdminPublicKey
 	case *events.AgentRegistered:
 		f.id, f.parent, f.key, f.capabilities = b.AgentID, b.ParentID, b.PublicKey, b.Capabilities
+		f.use, f.writes = b.Use, b.Writes
 	case *events.AgentUpdated:
-		f.id, f.capabilities = b.AgentID, b.Capabilities
+		f.id, f.capabilities, f.use, f.writes = b.AgentID, b.Capabilities, b.Use, b.Writes
 	case *events.AgentRevoked:
 		f.id = b.AgentID
 	case *events.PrincipalRegistered:
@@ -154,8 +155,34 @@ func (m *model) agent(id string) *fact {
 	return m.last(func(f *fact) bool { return f.kind == "agent.registered" && f.id == id })
 }
 
-func (m *model) declared(id string) []string {
-	return m.last(func(f *fact) bool { return (f.kind == "agent.registered" || f.kind == "agent.updated") && f.id == id }).capabilities
+func (m *model) declared(id string) []string { return m.terms(id).capabilities }
+
+// terms is what was last said of an agent.
+func (m *model) terms(id string) *fact {
+	return m.last(func(f *fact) bool { return (f.kind == "agent.registered" || f.kind == "agent.updated") && f.id == id })
+}
+
+// holds is whether an agent may do itself what a capability allows.
+func (m *model) holds(id, capability string) bool {
+	use := []string(nil)
+	if a := m.agent(id); a != nil {
+		use = m.terms(id).use
+	}
+	return m.passes(id, capability) && (use == nil || slices.Contains(use, capability))
+}
+
+// mayWrite is whether the writes of an agent and all above it name the namespace.
+func (m *model) mayWrite(id, namespace string) bool {
+	for _, a := range m.ancestors(id) {
+		writes := m.terms(a).writes
+		if writes != nil && !slices.ContainsFunc(writes, func(w string) bool {
+			above, all := strings.CutSuffix(w, ".*")
+			return namespace == above || all && strings.HasPrefix(namespace, above+".")
+		}) {
+			return false
+		}
+	}
+	return true
 }
 
 func (m *model) agentRevoked(id string) bool {
@@ -210,7 +237,8 @@ func (m *model) children(id string) (n int) {
 }
 
 // holds asks everyone who has a say, one after the other.
-func (m *model) holds(id, capability string) bool {
+// passes is whether an agent holds a capability, for itself or to pass on.
+func (m *model) passes(id, capability string) bool {
 	if m.policy == nil || !slices.Contains(m.policy.environment, capability) {
 		return false
 	}
@@ -343,7 +371,7 @@ func (m *model) judge(q request) verdict {
 		return deny("malformed_request")
 	}
 	b, ok := q.body.(map[string]any)
-	if _, use := b["use"]; !ok || use {
+	if use, given := b["use"].([]any); !ok || given && len(use) == 0 || slices.ContainsFunc(list(b, "use"), func(c string) bool { return !slices.Contains(list(b, "capabilities"), c) }) {
 		return deny("malformed_request")
 	}
 	if m.agent(q.subject) != nil && m.denied(q.subject, needs(q.operation, b)) {
@@ -484,6 +512,8 @@ func (m *model) write(me string, b map[string]any) verdict {
 		return deny("capability_not_inherited")
 	case owner != me:
 		return verdict{reason: "actor_is_not_owner", owner: owner}
+	case !m.mayWrite(me, text(b, "namespace")):
+		return deny("namespace_not_allowed")
 	case large(b["value"]):
 		return deny("request_too_large")
 	case class == "mandatory" && !boolean:
@@ -526,6 +556,8 @@ func (m *model) delete(me string, b map[string]any) verdict {
 		return deny("capability_not_inherited")
 	case owner != me:
 		return verdict{reason: "actor_is_not_owner", owner: owner}
+	case !m.mayWrite(me, text(b, "namespace")):
+		return deny("namespace_not_allowed")
 	case before == nil || before.revision != number(b, "expected_revision"):
 		return deny("revision_conflict")
 	}
@@ -677,12 +709,12 @@ func (m *model) step(me string, step map[string]any, ids map[string]bool) string
 	case large(arguments):
 		return "request_too_large"
 	case memory:
-		return m.memoryStep(action, arguments)
+		return m.memoryStep(me, action, arguments)
 	}
 	return "step_allowed"
 }
 
-func (m *model) memoryStep(action string, arguments map[string]any) string {
+func (m *model) memoryStep(me, action string, arguments map[string]any) string {
 	forms := map[string]func(any) bool{
 		"owner_agent_id": isText, "namespace": isText, "key": isText,
 		"value":             func(v any) bool { return v != nil },
@@ -708,6 +740,9 @@ func (m *model) memoryStep(action string, arguments map[string]any) string {
 	}
 	if !namespaceForm.MatchString(text(arguments, "namespace")) || !keyForm.MatchString(text(arguments, "key")) {
 		return "sop_malformed"
+	}
+	if action != "memory.read" && !m.mayWrite(me, text(arguments, "namespace")) {
+		return "namespace_not_allowed"
 	}
 	if _, boolean := arguments["value"].(bool); action == "memory.write" && !boolean && m.classOf(nameOf(arguments)) == "mandatory" {
 		return "mandatory_type_mismatch"
@@ -745,12 +780,12 @@ func (m *model) child(me string, b map[string]any) verdict {
 	if !m.holds(me, "agent.register") {
 		return deny("capability_not_inherited")
 	}
-	agent := fact{kind: "agent.registered", id: text(b, "agent_id"), parent: me, key: text(b, "public_key"), capabilities: list(b, "capabilities")}
+	agent := fact{kind: "agent.registered", id: text(b, "agent_id"), parent: me, key: text(b, "public_key"), capabilities: list(b, "capabilities"), use: list(b, "use"), writes: list(b, "writes")}
 	if reason := m.newcomer(agent); reason != "" {
 		return deny(reason)
 	}
 	for _, capability := range agent.capabilities {
-		if !m.holds(me, capability) {
+		if !m.passes(me, capability) {
 			return deny("capability_not_inherited")
 		}
 	}
