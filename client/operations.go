@@ -45,6 +45,24 @@ type DeleteRequest struct {
 	ExpectedRevision uint64 `json:"expected_revision"`
 }
 
+// GrantRequest lends a secret of the sender's to one agent for a time.
+type GrantRequest struct {
+	Meta
+	Namespace      string `json:"namespace"`
+	Key            string `json:"key"`
+	To             string `json:"to"`
+	ExpiresSeconds uint64 `json:"expires_seconds"`
+	Uses           uint64 `json:"uses,omitempty"` // how often it may be read; 0 for any number
+}
+
+// RevokeGrantRequest ends what To was lent of a secret of the sender's.
+type RevokeGrantRequest struct {
+	Meta
+	Namespace string `json:"namespace"`
+	Key       string `json:"key"`
+	To        string `json:"to"`
+}
+
 // AuthorizeRequest asks whether an action may be done with these arguments.
 type AuthorizeRequest struct {
 	Meta
@@ -114,6 +132,16 @@ func (c *Client) Delete(ctx context.Context, r DeleteRequest) (*Reply, error) {
 		r.Owner = c.id
 	}
 	return c.Propose(ctx, "memory.delete", r)
+}
+
+// Give lends a secret of the sender's to one agent.
+func (c *Client) Give(ctx context.Context, r GrantRequest) (*Reply, error) {
+	return c.Propose(ctx, "grant.give", r)
+}
+
+// RevokeGrant ends what an agent was lent.
+func (c *Client) RevokeGrant(ctx context.Context, r RevokeGrantRequest) (*Reply, error) {
+	return c.Propose(ctx, "grant.revoke", r)
 }
 
 // Authorize asks whether an action may be done.
