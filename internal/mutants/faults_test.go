@@ -681,4 +681,16 @@ var faults = []fault{
 		name: "reports without a rate", pkg: "internal/natsapi", test: "TestReportsHaveTheirOwnRate",
 		patches: []patch{{"internal/natsapi/effect.go", `if !a.reports.take(s.ID, 1, time.Now()) {`, `if !a.reports.take(s.ID, 0, time.Now()) {`}},
 	},
+	{
+		name: "a grant without end", pkg: "internal/ledger", test: "TestR30_NoYesOutlivesTheExpiry",
+		patches: []patch{{"internal/projection/grants.go", `g != nil && now < g.Expires {`, `g != nil {`}},
+	},
+	{
+		name: "a grant to one read by another", pkg: "internal/ledger", test: "TestR30_AGrantIsOneAgentsForOneRecord",
+		patches: []patch{{"internal/ledger/decide_grants.go", `To: j.p.Subject}, j.now()) != nil`, `To: "other"}, j.now()) != nil`}},
+	},
+	{
+		name: "uses of a grant not counted", pkg: "internal/ledger", test: "TestR30_AGrantEnds",
+		patches: []patch{{"internal/projection/grants.go", `case !g.Counted:`, `case !g.Counted, g.Uses > 0:`}},
+	},
 }
