@@ -131,13 +131,16 @@ func (l *Ledger) Policies(ctx context.Context, from, to uint64, fn func(e *event
 // PolicyDocument is the document of the policy that was put in force at seq.
 func (l *Ledger) PolicyDocument(seq uint64) ([]byte, error) { return l.openPayload(seq) }
 
-// Explain judges a request without any effect: no event, no value.
-func Explain(s *projection.State, lane wire.Lane, subject, operation string, request []byte) Explanation {
+// Now is ledger time.
+func (l *Ledger) Now() events.Time { return l.clock.now() }
+
+// Explain judges a request at now without any effect: no event, no value.
+func Explain(s *projection.State, now events.Time, lane wire.Lane, subject, operation string, request []byte) Explanation {
 	r, code := wire.Decode(lane, operation, request)
 	if r != nil {
 		r.OperationID = "" // whether an id was used before is no guard on the request
 	}
-	o, guards := Trace(s, &Proposal{Lane: lane, Subject: subject, Operation: wire.Known(lane, operation), Refused: code, Request: r})
+	o, guards := Trace(s, &Proposal{Lane: lane, Subject: subject, Operation: wire.Known(lane, operation), Refused: code, Request: r, Now: now})
 	e := Explanation{Decision: o.Decision, Steps: o.Steps, Guards: guards}
 	a := s.Agent(subject)
 	if capability := capabilityOf(r); a != nil && capability != "" {

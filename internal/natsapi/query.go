@@ -248,7 +248,7 @@ func (a *api) explain(s *projection.State, w asker, q *wire.QueryRequest) func()
 	if id != w.id && !mayExplain(w, lane, q.Operation) {
 		return refusal(reason.NotPermittedForRole)
 	}
-	e := ledger.Explain(s, lane, id, q.Operation, q.Request)
+	e := ledger.Explain(s, a.ledger.Now(), lane, id, q.Operation, q.Request)
 	out := explanation(e.Decision, e.Guards, w.full())
 	out.Seq = s.Seq
 	if w.root != "" && out.Owner != "" && !w.sees(s, out.Owner) && id != w.id {
