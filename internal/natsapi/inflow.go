@@ -16,7 +16,7 @@ const (
 	pendingMessages = 65_536
 	pendingBytes    = 256 << 20
 	waitingMax      = 16_384
-	idleMax         = 50 * time.Millisecond
+	idleMax         = time.Second // far longer than a handler is kept from running
 )
 
 // inflow is what a connection of ours has been sent and not yet handled. It is
@@ -55,6 +55,9 @@ func (f *inflow) wait() {
 		in, handled := nc.Stats().InMsgs, f.handled.Load()
 		waiting := int64(in - f.lost - handled)
 		switch {
+		case waiting < 0: // what seemed lost has been handled after all
+			f.lost -= uint64(-waiting)
+			return
 		case waiting <= waitingMax:
 			return
 		case handled != last:

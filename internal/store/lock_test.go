@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"golang.org/x/mod/sumdb/note"
@@ -59,6 +60,24 @@ func (l *ledger) openElsewhere(dir, vkey string) (int, string) {
 	return cmd.ProcessState.ExitCode(), string(out)
 }
 
+// settled waits until Pebble has deleted in the background what its last opening
+// made obsolete.
+func (l *ledger) settled() {
+	l.t.Helper()
+	names := func() string {
+		entries, err := os.ReadDir(filepath.Join(l.dir, "db"))
+		must(l.t, err)
+		return fmt.Sprint(entries)
+	}
+	last, since := names(), time.Now()
+	for time.Since(since) < 200*time.Millisecond {
+		time.Sleep(5 * time.Millisecond)
+		if now := names(); now != last {
+			last, since = now, time.Now()
+		}
+	}
+}
+
 // R72, INT-08: a second writer is refused in the process and in another one,
 // by whatever path, also when Pebble's LOCK is gone; the first goes on.
 func TestR72_SecondWriterIsRefused(t *testing.T) {
@@ -78,6 +97,7 @@ func TestR72_SecondWriterIsRefused(t *testing.T) {
 		t.Fatalf("nobody writes, yet: %d %s", code, out)
 	}
 	l.mustOpen()
+	l.settled() // or what Pebble clears away of its own would be laid at the second's door
 	link := filepath.Join(parent, "link")
 	if err := os.Symlink(l.dir, link); err != nil {
 		t.Fatal(err)
