@@ -249,7 +249,6 @@ func (j *judge) write(w *wire.MemoryWrite) reason.Code {
 	record := j.s.Record(w.Owner, w.Namespace, w.Key)
 	live := record != nil && !record.Deleted
 	class := j.s.Policy.Class(w.Namespace, w.Key)
-	value := checkValue(j.s.Policy, w.Namespace, w.Key, w.Value)
 	switch {
 	case j.fails("capability", !j.may("memory.write")):
 		return reason.CapabilityNotInherited
@@ -260,8 +259,11 @@ func (j *judge) write(w *wire.MemoryWrite) reason.Code {
 		return reason.NamespaceNotAllowed
 	case j.fails("value", j.p.Request.TooLarge):
 		return reason.RequestTooLarge
-	case j.fails("value", value != ""):
-		return value
+	}
+	if code := checkValue(j.s.Policy, w.Namespace, w.Key, w.Value); j.fails("value", code != "") {
+		return code
+	}
+	switch {
 	case j.fails("revision", live && w.Revision == 0):
 		j.d.PreviousRevision = record.Revision
 		return reason.ExpectedRevisionRequired

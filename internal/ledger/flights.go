@@ -91,19 +91,19 @@ func (l *Ledger) landed(w *sealing) error {
 }
 
 func (l *Ledger) flightOf(run *projection.Run, action string) flight {
-	a := l.state.Agent(run.Agent)
-	for a.Parent != nil {
-		a = a.Parent
-	}
-	return flight{a.ID, action}
+	lineage := l.state.Agent(run.Agent).LineageIDs()
+	return flight{lineage[len(lineage)-1], action}
 }
 
-// follows keeps count of the effects that an event starts or ends.
+// follows keeps count of the handlers' effects that an event starts or ends.
 func (w *sealing) follows(b events.Body) {
 	f := &w.l.flights
 	id := ""
 	switch b := b.(type) {
 	case *events.EffectStarted:
+		if builtIn(b.Action) { // it ends with what started it
+			return
+		}
 		f.started(b.RunID, w.l.flightOf(w.l.state.Run(b.RunID), b.Action))
 		return
 	case *events.EffectFinished:

@@ -9,9 +9,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// LOAD: a sender faster than the handler is slowed down by the server; nothing
-// it sent is dropped on the way to the handler, which counts each.
-func TestWhatComesTooFastWaitsAndIsNotDropped(t *testing.T) {
+// startInflow has a bot, and a connection of ours that is sent to through a flow.
+func startInflow(t *testing.T) (*bench, *inflow, *nats.Conn) {
+	t.Helper()
 	b := startBench(t)
 	b.reg.add(t, Identity{ID: "bot", Role: RoleAgent})
 	flow := &inflow{server: b.ns}
@@ -21,6 +21,13 @@ func TestWhatComesTooFastWaitsAndIsNotDropped(t *testing.T) {
 	}
 	t.Cleanup(nc.Close)
 	flow.nc.Store(nc)
+	return b, flow, nc
+}
+
+// LOAD: a sender faster than the handler is slowed down by the server; nothing
+// it sent is dropped on the way to the handler, which counts each.
+func TestWhatComesTooFastWaitsAndIsNotDropped(t *testing.T) {
+	b, flow, nc := startInflow(t)
 	const sent = 150_000
 	var handled atomic.Int64
 	sub, err := nc.Subscribe("gov.main.propose.>", func(*nats.Msg) {
@@ -55,15 +62,7 @@ func TestWhatComesTooFastWaitsAndIsNotDropped(t *testing.T) {
 // What an inflow waits for and nobody of ours will handle, it does not wait for
 // again: the connection goes on being read.
 func TestAnInflowDoesNotWaitForOthersMessages(t *testing.T) {
-	b := startBench(t)
-	b.reg.add(t, Identity{ID: "bot", Role: RoleAgent})
-	flow := &inflow{server: b.ns}
-	nc, err := b.Connect(WorkResponder, nats.InProcessServer(flow))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	flow.nc.Store(nc)
+	b, _, nc := startInflow(t)
 	var came atomic.Int64
 	if _, err := nc.Subscribe("gov.main.propose.>", func(*nats.Msg) { came.Add(1) }); err != nil {
 		t.Fatal(err)

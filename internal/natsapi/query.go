@@ -193,22 +193,13 @@ func (a *api) capabilities(s *projection.State, w asker, q *wire.QueryRequest) f
 }
 
 func (a *api) capabilitiesAt(id string, at uint64) []byte {
-	select {
-	case a.folds <- struct{}{}:
-		defer func() { <-a.folds }()
-	default:
-		return wire.Error(reason.Overloaded)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	s, err := a.ledger.StateAt(ctx, at)
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return wire.Error(reason.Overloaded)
-	case err != nil || s.Agent(id) == nil:
-		return wire.Error(reason.NotFound)
-	}
-	return wire.Encode(capabilitiesOf(s, id))
+	return a.folding(func(ctx context.Context) []byte {
+		s, err := a.ledger.StateAt(ctx, at)
+		if err != nil || s.Agent(id) == nil {
+			return unread(err)
+		}
+		return wire.Encode(capabilitiesOf(s, id))
+	})
 }
 
 func capabilitiesOf(s *projection.State, id string) wire.Capabilities {
