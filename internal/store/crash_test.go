@@ -162,7 +162,8 @@ func script(t *testing.T, l *ledger, c *crashFS) {
 		l.note = n
 		return nil
 	}))
-	c.note.Store(&l.note)
+	made := l.note // l.note goes on changing
+	c.note.Store(&made)
 	c.acked.Store(1)
 	for round := range 3 {
 		l.mustOpen()
