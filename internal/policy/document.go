@@ -35,6 +35,7 @@ type Agent struct {
 	Capabilities Set    // declared; what is effective depends on the lineage
 	Use          Set    // of Capabilities: its own acts are limited to these; nil for all
 	Writes       Set    // patterns of namespaces that it and its subtree may write in; nil for all
+	Restrictions []Restriction
 	PublicKey    string // NATS user key, U…; empty until the command adds it
 }
 
@@ -140,11 +141,11 @@ func (d *decoder) document(root node, text string) Document {
 // later names, for each mapping of a document, the keys that are part of the
 // language and not of this release.
 var later = map[string][]string{
-	"action":         {"require", "approval", "compensate", "cost"},
+	"action":         {"approval", "compensate", "cost"},
 	"output":         {"label"},
 	"namespace rule": {"writes"},
 	"Policy":         {"resources", "quotas", "labels"},
-	"Agent":          {"restrictions", "quotas"},
+	"Agent":          {"quotas"},
 	"Memory":         {"ttl_seconds", "expires", "label"},
 }
 
@@ -400,9 +401,12 @@ func (d *decoder) actions(p *Policy, n node) {
 }
 
 func (d *decoder) action(n node) (a Action) {
-	f := d.fields(n, "action", "arguments", "timeout", "retry", "output")
+	f := d.fields(n, "action", "arguments", "require", "timeout", "retry", "output")
 	if arguments, ok := f["arguments"]; ok {
 		a.Arguments = d.arguments(arguments)
+	}
+	if require, ok := f["require"]; ok {
+		a.Require = d.clauses(require, a.Arguments, f)
 	}
 	if timeout, ok := f["timeout"]; ok {
 		a.Timeout = d.duration(timeout, "timeout")
@@ -506,7 +510,7 @@ func (d *decoder) namespaceRule(name string, n node) NamespaceRule {
 }
 
 func (d *decoder) agent(n node) (*Agent, map[string]place) {
-	f := d.fields(n, "Agent", "apiVersion", "kind", "id", "parent", "capabilities", "use", "writes", "public_key")
+	f := d.fields(n, "Agent", "apiVersion", "kind", "id", "parent", "capabilities", "use", "writes", "restrictions", "public_key")
 	d.require(n, "Agent", f, "id", "capabilities")
 	a := &Agent{ID: d.id(f["id"], "agent id"), Parent: d.id(f["parent"], "parent"), PublicKey: d.publicKey(f["public_key"])}
 	at := map[string]place{}
@@ -527,6 +531,9 @@ func (d *decoder) agent(n node) (*Agent, map[string]place) {
 		if len(a.Writes) > events.WritesMax {
 			d.faultf(writes, "writes has %d entries; at most %d are allowed", len(a.Writes), events.WritesMax)
 		}
+	}
+	if restrictions, ok := f["restrictions"]; ok {
+		a.Restrictions = d.restrictions(restrictions)
 	}
 	return a, at
 }

@@ -24,9 +24,10 @@ type Policy struct {
 
 // Action is what a policy declares of an action. It is never tried again.
 type Action struct {
-	Arguments *Schema // what it takes; nil = any object within the limits
-	Timeout   int64   // microseconds in which its effect must be reported; 0 = TimeoutDefault
-	MaxBytes  int     // of its result; 0 = OutputDefault
+	Arguments *Schema   // what it takes; nil = any object within the limits
+	Require   []*Clause // of its arguments, sorted by id
+	Timeout   int64     // microseconds in which its effect must be reported; 0 = TimeoutDefault
+	MaxBytes  int       // of its result; 0 = OutputDefault
 }
 
 // What holds for an action that does not say otherwise, and the bounds of what

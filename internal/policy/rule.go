@@ -1,0 +1,381 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/cost"
+	"cel.dev/cel-go/common/env"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+)
+
+// Clause is one requirement on an action's arguments, in CEL. Only true lets
+// through: false, an error, anything else denies.
+type Clause struct {
+	ID   string
+	Text string
+
+	program cel.Program
+}
+
+// Resource is what the registry says of an object that arguments name.
+type Resource struct {
+	ID             string
+	Classification string
+	Owner          string
+	Tags           []string
+}
+
+// Facts is what a clause may ask beside the arguments, as it is when judged.
+type Facts struct {
+	Mandatory func(name string) (value, ok bool) // the combined record of namespace.key
+	Resource  func(id string) (r Resource, ok bool)
+}
+
+// Bounds of a clause. Evaluation is never bounded by time: a verdict must not
+// depend on the machine.
+const (
+	ClauseBytesMax  = 2048
+	ClausesMax      = 64        // of an action, and of an agent
+	clauseCost      = 50_000    // units of CEL while it is judged
+	clauseCostBound = 1_000_000 // the most it could cost, by its text and the schema
+	clauseDepth     = 64
+)
+
+// CompileClause compiles a requirement on an action's arguments against the
+// types that the action's schema declares.
+func (p *Policy) CompileClause(action, id, text string) (*Clause, error) {
+	if p == nil {
+		return nil, errors.New("no policy is in force")
+	}
+	declared, ok := p.Actions[action]
+	if !ok {
+		return nil, fmt.Errorf("action %s is not declared", quote(action))
+	}
+	program, err := compileClause(declared.Arguments, text)
+	if err != nil {
+		return nil, err
+	}
+	return &Clause{ID: id, Text: text, program: program}, nil
+}
+
+func compileClause(schema *Schema, text string) (program cel.Program, err error) {
+	defer func() {
+		if recover() != nil {
+			program, err = nil, errors.New("the clause cannot be compiled")
+		}
+	}()
+	if len(text) > ClauseBytesMax {
+		return nil, fmt.Errorf("a clause is at most %d bytes", ClauseBytesMax)
+	}
+	declared := declareTypes(schema)
+	e, err := baseEnv.Extend(cel.CustomTypeProvider(declared), cel.Variable("args", declared.root))
+	if err != nil {
+		return nil, err
+	}
+	checked, issues := e.Compile(text)
+	if issues.Err() != nil {
+		first := issues.Errors()[0]
+		return nil, fmt.Errorf("character %d: %s", first.Location.Column()+1, first.Message)
+	}
+	if checked.OutputType() != types.BoolType {
+		return nil, fmt.Errorf("a clause is true or false, not %s", checked.OutputType())
+	}
+	if err := overLists(checked.NativeRep()); err != nil {
+		return nil, err
+	}
+	bound, err := e.EstimateCost(checked, sizes{schema})
+	if err != nil {
+		return nil, err
+	}
+	if bound.Max > clauseCostBound {
+		return nil, fmt.Errorf("the clause could cost %d, more than %d; bound its arguments by maxItems and maxLength", bound.Max, clauseCostBound)
+	}
+	return e.Program(checked, cel.CostTracking(callCosts{}), cel.CostLimit(clauseCost))
+}
+
+// Holds judges arguments by a clause. An error is as good as false.
+func (c *Clause) Holds(arguments Arguments, facts *Facts) (ok bool, err error) {
+	defer func() {
+		if recover() != nil {
+			ok, err = false, errors.New("the clause cannot be judged")
+		}
+	}()
+	out, _, err := c.program.Eval(map[string]any{"args": arguments.value, factsName: &factsValue{facts}})
+	if err != nil {
+		return false, err
+	}
+	if b, isBool := out.(types.Bool); isBool {
+		return bool(b), nil
+	}
+	return false, errors.New("the clause is not true or false")
+}
+
+// Arguments are an action's arguments as rules take them.
+type Arguments struct {
+	parsed events.Value
+	value  any
+}
+
+// NewArguments reads canonical arguments.
+func NewArguments(text []byte) (Arguments, error) {
+	v, err := events.ParseJSON(text)
+	if err != nil {
+		return Arguments{}, err
+	}
+	if v.Kind != events.Object {
+		return Arguments{}, errors.New("arguments are an object")
+	}
+	return Arguments{v, celValue(v)}, nil
+}
+
+// celValue is v with its integers as integers.
+func celValue(v events.Value) any {
+	switch v.Kind {
+	case events.Number:
+		if n, ok := v.Int(); ok {
+			return n
+		}
+		return goValue(v)
+	case events.Array:
+		list := make([]any, len(v.Elements))
+		for i := range v.Elements {
+			list[i] = celValue(v.Elements[i])
+		}
+		return list
+	case events.Object:
+		members := make(map[string]any, len(v.Members))
+		for i := range v.Members {
+			members[v.Members[i].Name] = celValue(v.Members[i].Value)
+		}
+		return members
+	}
+	return goValue(v)
+}
+
+// overLists refuses a comprehension over anything that is not known to be a
+// list: what it costs over a map depends on the order of the map.
+func overLists(checked *ast.AST) error {
+	for _, e := range ast.MatchDescendants(ast.NavigateAST(checked), ast.KindMatcher(ast.ComprehensionKind)) {
+		if t := checked.GetType(e.AsComprehension().IterRange().ID()); t.Kind() != types.ListKind {
+			return fmt.Errorf("all, exists and exists_one go over lists only, not over %s; declare it as type: array", t)
+		}
+	}
+	return nil
+}
+
+// declared are the types that a schema gives to arguments.
+type declared struct {
+	*types.Registry
+	root    *cel.Type
+	structs map[string]map[string]*types.FieldType
+}
+
+func declareTypes(schema *Schema) *declared {
+	d := &declared{Registry: types.NewEmptyRegistry(), structs: map[string]map[string]*types.FieldType{}}
+	for name, fields := range factTypes {
+		d.structs[name] = fields
+	}
+	d.root = types.NewMapType(types.StringType, types.DynType)
+	if schema != nil {
+		if t := d.object("@args", schema, schema.value); t != nil {
+			d.root = t
+		}
+	}
+	return d
+}
+
+// typeOf is the type of whatever a schema takes; dyn where it takes several.
+func (d *declared) typeOf(name string, schema *Schema, v events.Value) *cel.Type {
+	v = schema.resolve(v)
+	t, _ := v.Get("type")
+	switch t.Text {
+	case "string":
+		return types.StringType
+	case "integer":
+		return types.IntType
+	case "boolean":
+		return types.BoolType
+	case "array":
+		items, uniform := v.Get("items")
+		if _, mixed := v.Get("prefixItems"); mixed || !uniform {
+			return types.NewListType(types.DynType)
+		}
+		return types.NewListType(d.typeOf(name+"[]", schema, items))
+	case "object":
+		if t := d.object(name, schema, v); t != nil {
+			return t
+		}
+		return types.NewMapType(types.StringType, types.DynType)
+	}
+	return types.DynType
+}
+
+// object is nil where the schema names no properties.
+func (d *declared) object(name string, schema *Schema, v events.Value) *cel.Type {
+	v = schema.resolve(v)
+	properties, ok := v.Get("properties")
+	if !ok {
+		return nil
+	}
+	fields := make(map[string]*types.FieldType, len(properties.Members))
+	for _, m := range properties.Members {
+		fields[m.Name] = &types.FieldType{Type: d.typeOf(name+"."+m.Name, schema, m.Value)}
+	}
+	d.structs[name] = fields
+	return types.NewObjectType(name)
+}
+
+// resolve follows references to definitions, which end.
+func (s *Schema) resolve(v events.Value) events.Value {
+	for {
+		to, ok := v.Get("$ref")
+		if _, typed := v.Get("type"); !ok || typed {
+			return v
+		}
+		defs, _ := s.value.Get("$defs")
+		if v, ok = defs.Get(strings.TrimPrefix(to.Text, definitions)); !ok {
+			return events.Value{}
+		}
+	}
+}
+
+func (d *declared) FindStructType(name string) (*types.Type, bool) {
+	if _, ok := d.structs[name]; ok {
+		return types.NewTypeTypeWithParam(types.NewObjectType(name)), true
+	}
+	return nil, false
+}
+
+func (d *declared) FindStructFieldNames(name string) ([]string, bool) {
+	fields, ok := d.structs[name]
+	names := make([]string, 0, len(fields))
+	for n := range fields {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names, ok
+}
+
+func (d *declared) FindStructFieldType(name, field string) (*types.FieldType, bool) {
+	t, ok := d.structs[name][field]
+	return t, ok
+}
+
+func (d *declared) NewValue(name string, _ map[string]ref.Val) ref.Val {
+	return types.NewErr("a clause makes no %s", name)
+}
+
+// sizes bounds what arguments can weigh by their schema.
+type sizes struct{ schema *Schema }
+
+func (s sizes) EstimateSize(element cost.AstNode) *cost.SizeEstimate {
+	path := element.Path()
+	bound := uint64(events.ArgumentsBytesMax)
+	switch {
+	case len(path) == 0 && element.ComputedSize() != nil:
+		return nil
+	case len(path) > 0 && path[0] == "args" && s.schema != nil:
+		v := s.schema.value
+		for _, name := range path[1:] {
+			v = s.schema.resolve(v)
+			if name == "@items" {
+				v, _ = v.Get("items")
+			} else {
+				properties, _ := v.Get("properties")
+				v, _ = properties.Get(name)
+			}
+		}
+		v = s.schema.resolve(v)
+		for _, keyword := range []string{"maxLength", "maxItems", "maxProperties"} {
+			max, _ := v.Get(keyword)
+			if n, ok := max.Int(); ok && n >= 0 {
+				bound = min(bound, uint64(n))
+			}
+		}
+	}
+	return &cost.SizeEstimate{Max: bound}
+}
+
+func (s sizes) EstimateCallCost(function, _ string, target *cost.AstNode, args []cost.AstNode) *cost.CallEstimate {
+	if _, ours := ourFunctions[function]; !ours {
+		return nil
+	}
+	most := uint64(0)
+	if target != nil {
+		args = append([]cost.AstNode{*target}, args...)
+	}
+	for _, a := range args {
+		size := s.EstimateSize(a)
+		if size == nil {
+			size = a.ComputedSize()
+		}
+		most += min(size.Max, events.ArgumentsBytesMax)
+	}
+	return &cost.CallEstimate{CostEstimate: cost.CostEstimate{Min: 1, Max: 1 + most/10}}
+}
+
+// callCosts is what our functions cost when they are called.
+type callCosts struct{}
+
+func (callCosts) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 {
+	if _, ours := ourFunctions[function]; !ours {
+		return nil
+	}
+	units := uint64(1)
+	for _, a := range args {
+		if s, ok := a.(types.String); ok {
+			units += uint64(len(s)) / 10
+		}
+	}
+	return &units
+}
+
+// factsValue carries what a clause may ask to the functions that ask it. No
+// text of a clause can name it.
+type factsValue struct{ *Facts }
+
+const factsName = "@facts"
+
+var factsType = types.NewOpaqueType(factsName)
+
+func (*factsValue) ConvertToNative(reflect.Type) (any, error) { return nil, errNoFact }
+func (*factsValue) ConvertToType(ref.Type) ref.Val            { return types.NewErr("no value") }
+func (*factsValue) Equal(ref.Val) ref.Val                     { return types.False }
+func (*factsValue) Type() ref.Type                            { return factsType }
+func (f *factsValue) Value() any                              { return f }
+
+// excluded are the functions of CEL that clauses do without: those about time,
+// and those whose results depend on the version of a library's tables.
+var excluded = []string{
+	"timestamp", "duration", "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getFullYear",
+	"getHours", "getMilliseconds", "getMinutes", "getMonth", "getSeconds", "dyn",
+}
+
+var baseEnv = func() *cel.Env {
+	subset := env.NewLibrarySubset().AddIncludedMacros("has", "all", "exists", "exists_one")
+	for _, name := range excluded {
+		subset.AddExcludedFunctions(env.NewFunction(name))
+	}
+	options := []cel.EnvOption{
+		cel.StdLib(cel.StdLibSubset(subset)),
+		cel.CrossTypeNumericComparisons(true),
+		cel.EnableIdentifierEscapeSyntax(),
+		cel.ParserRecursionLimit(clauseDepth),
+		cel.ParserExpressionSizeLimit(ClauseBytesMax),
+		cel.Variable(factsName, factsType),
+	}
+	e, err := cel.NewCustomEnv(append(options, functionOptions()...)...)
+	if err != nil {
+		panic(err)
+	}
+	return e
+}()

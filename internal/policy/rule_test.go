@@ -1,0 +1,106 @@
+package policy
+
+import (
+	"strings"
+	"testing"
+)
+
+const saveSchema = `{"type":"object","required":["path"],"additionalProperties":false,"properties":{
+ "path":{"type":"string","maxLength":200},"size":{"type":"integer"},"url":{"type":"string","maxLength":500},"type":{"type":"string","maxLength":100},
+ "digest":{"type":"string"},"tags":{"type":"array","maxItems":20,"items":{"type":"string","maxLength":50}},"to":{"type":"object","properties":{"name":{"type":"string"}}},
+ "ratio":{"type":"number"},"id":{"type":"string"},"blocked":{"type":"boolean"},"namespace":{"type":"string"},"any":{}}}`
+
+func clausePolicy(t testing.TB) *Policy {
+	t.Helper()
+	s, err := CompileSchema(parsed(t, saveSchema))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Policy{Actions: map[string]Action{"save": {Arguments: s}, "free": {}}}
+}
+
+func holds(t testing.TB, p *Policy, action, clause, arguments string) (bool, error) {
+	t.Helper()
+	c, err := p.CompileClause(action, "c", clause)
+	if err != nil {
+		t.Fatalf("%s: %v", clause, err)
+	}
+	a, err := NewArguments([]byte(arguments))
+	if err != nil {
+		t.Fatalf("%s: %v", arguments, err)
+	}
+	return c.Holds(a, &Facts{
+		Mandatory: func(name string) (bool, bool) { return name == "policy.on", strings.HasPrefix(name, "policy.o") },
+		Resource: func(id string) (Resource, bool) {
+			return Resource{ID: id, Classification: "internal", Owner: "legal", Tags: []string{"a"}}, id == "doc"
+		},
+	})
+}
+
+func TestR61_ClausesJudgeArguments(t *testing.T) {
+	p := clausePolicy(t)
+	for _, row := range []struct{ clause, arguments, want string }{
+		{`args.path.within("internal") || args.path.within("draft")`, `{"path":"draft/a"}`, "true"},
+		{`["internal","draft"].exists(d, args.path.within(d))`, `{"path":"draft/a"}`, "true"},
+		{`args.path.within("draft")`, `{"path":"drafts/a"}`, "false"},
+		{`!has(args.size) || args.size <= 1048576`, `{"path":"a"}`, "true"},
+		{`!has(args.size) || args.size <= 1048576`, `{"path":"a","size":1048577}`, "false"},
+		{`args.size <= 9007199254740990`, `{"path":"a","size":9007199254740991}`, "false"},
+		{`args.size <= 9007199254740991`, `{"path":"a","size":9007199254740991}`, "true"},
+		{`args.size > 1`, `{"path":"a"}`, "error"},
+		{`args.ratio < 2.5`, `{"path":"a","ratio":2}`, "true"}, {`args.ratio <= 2`, `{"path":"a","ratio":2.5}`, "false"},
+		{`args.digest != "x"`, `{"path":"a"}`, "error"}, {`!(args.blocked == true)`, `{"path":"a"}`, "error"},
+		{`!(args.digest in ["x"])`, `{"path":"a"}`, "error"},
+		{`args.tags.all(t, t in ["a","b"])`, `{"path":"a","tags":["a","c"]}`, "false"},
+		{`args.to.name == "x"`, `{"path":"a","to":{"name":"x"}}`, "true"}, {`args.to.name == "x"`, `{"path":"a","to":{}}`, "error"},
+		{`mandatory("policy.on")`, `{"path":"a"}`, "true"}, {`mandatory("policy.off") == true`, `{"path":"a"}`, "false"},
+		{`mandatory("policy.x") == false`, `{"path":"a"}`, "error"}, {`!mandatory("other.on")`, `{"path":"a"}`, "error"}, {`mandatory("on") || false`, `{"path":"a"}`, "error"},
+		{`resource(args.id).classification in ["public","internal"]`, `{"path":"a","id":"doc"}`, "true"},
+		{`resource(args.id).owner == "legal" && "a" in resource(args.id).tags`, `{"path":"a","id":"doc"}`, "true"},
+		{`resource(args.id).classification != "secret"`, `{"path":"a","id":"none"}`, "error"},
+		{`mime(args.type) in ["text/plain"]`, `{"path":"a","type":"Text/Plain; charset=UTF-8"}`, "true"},
+		{`mime(args.type) == "text/plain"`, `{"path":"a","type":"text/plain, text/html"}`, "error"},
+		{`host(args.url).name == "archive.example.eu" && host(args.url).port == 443 && host(args.url).scheme == "https"`, `{"path":"a","url":"HTTPS://Archive.Example.EU/x"}`, "true"},
+		{`host(args.url).name == "archive.example.eu"`, `{"path":"a","url":"https://archive.example.eu.evil.net/"}`, "false"},
+		{`host(args.url).class == "public"`, `{"path":"a","url":"https://169.254.169.254/"}`, "false"},
+		{`args.namespace.ns("notes.*")`, `{"path":"a","namespace":"notes.x"}`, "true"}, {`args.namespace.ns("notes.*")`, `{"path":"a","namespace":"notesevil"}`, "false"},
+		{`args.any == "x"`, `{"path":"a","any":["x"]}`, "false"}, {`args.any <= 10`, `{"path":"a","any":"9"}`, "error"},
+	} {
+		ok, err := holds(t, p, "save", row.clause, row.arguments)
+		got := map[bool]string{true: "true", false: "false"}[ok]
+		if err != nil {
+			got = "error"
+		}
+		if ok && err != nil || got != row.want {
+			t.Errorf("%s of %s: %s (%v), want %s", row.clause, row.arguments, got, err, row.want)
+		}
+	}
+	if ok, err := holds(t, p, "free", `args.x == "a"`, `{"x":"a"}`); !ok || err != nil {
+		t.Error(ok, err)
+	}
+	if ok, err := holds(t, p, "free", `args.x.startsWith("a")`, `{"x":["a"]}`); ok || err == nil {
+		t.Error(ok, err)
+	}
+}
+
+// CASES 68: what the types show to be wrong is refused when it is applied.
+func TestR60_ClausesThatCannotMeanIt(t *testing.T) {
+	p := clausePolicy(t)
+	for _, row := range []struct{ clause, fault string }{
+		{`args.path == ["a"]`, "no matching overload"}, {`args.path in "a"`, "no matching overload"}, {`args.size.startsWith("9")`, "no matching overload"},
+		{`args.pth == "a"`, "undefined field"}, {`arg.path == "a"`, "undeclared reference"}, {`args.path`, "is true or false"}, {`args.any`, "is true or false"},
+		{`args.to.all(k, true)`, "must be list"}, {`{"a":1}.all(k, true)`, "over lists only"}, {`args.any.all(k, true)`, "over lists only"}, {`args.all(k, true)`, ""},
+		{`args.tags.map(t, t) == []`, "undeclared reference"}, {`@facts == 1`, "character"}, {`dyn(args.path) == 1`, "undeclared reference"},
+		{`timestamp("2026-01-01T00:00:00Z") < timestamp(args.path)`, "undeclared reference"}, {``, "character"}, {`true &&`, "character"},
+		{`args.tags.all(a, args.tags.all(b, args.tags.all(c, args.tags.all(d, a == b && c == d))))`, "could cost"},
+		{strings.Repeat("(", 200) + "true" + strings.Repeat(")", 200), ""}, {strings.Repeat(" ", 3000) + "true", "at most"}, {`1 == 1.0 || "a" == 1`, "no matching overload"},
+		{"`@facts` == 1", ""}, {`@mandatory(1, "a.b")`, "character"}, {`mandatory("a.b", true)`, "undeclared reference"},
+	} {
+		if c, err := p.CompileClause("save", "c", row.clause); err == nil || !strings.Contains(err.Error(), row.fault) || c != nil {
+			t.Errorf("%.100s: %v, want %q", row.clause, err, row.fault)
+		}
+	}
+	if _, err := p.CompileClause("other", "c", "true"); err == nil {
+		t.Error("a clause on an action that is not declared")
+	}
+}
