@@ -94,6 +94,9 @@ OBJECTS = {
     "effect.started": EFFECT,
     "effect.finished": EFFECT,
     "effect.failed": EFFECT,
+    "restriction.added": "agent_id s, id s, action s, require s",
+    "restriction.removed": "agent_id s, id s",
+    "resource.set": "id s, classification s, owner s?, tags l?",
 }
 ENVELOPE = "v i, seq i, prev h, time t, id s, type s, agent s, cause i?, payload h?"
 

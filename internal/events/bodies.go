@@ -36,6 +36,7 @@ func Types() []Type {
 		TypeGrantGiven, TypeGrantRevoked, TypeEmergencyDenied, TypeEmergencyLifted,
 		TypeRunAdmitted, TypeRunStarted, TypeRunFinished, TypeRunFailed, TypeRunCancelled, TypeRunDoubted, TypeRunResolved,
 		TypeEffectStarted, TypeEffectFinished, TypeEffectFailed,
+		TypeRestrictionAdded, TypeRestrictionRemoved, TypeResourceSet,
 	}
 }
 
@@ -86,6 +87,9 @@ func newBody(t Type) Body {
 		return &TransportDenied{}
 	case TypeRequestsRefused:
 		return &RequestsRefused{}
+	}
+	if b := newRuleBody(t); b != nil {
+		return b
 	}
 	return newRunBody(t)
 }

@@ -94,22 +94,25 @@ func bodyCases() map[Type]bodyCase {
 			&GrantGiven{Grant{"top", "credentials", "token", "researcher"}, 1, 0},
 			&GrantGiven{Grant{"top", "credentials", "token", "researcher"}, timeMax, IntegerMax},
 		},
-		TypeGrantRevoked:    {&GrantRevoked{Grant{"top", "credentials", "token", "researcher"}}, &GrantRevoked{Grant{"a", "b", "c", "d"}}},
-		TypeEmergencyDenied: {&EmergencyDenied{Emergency{Scope: "researcher", Epoch: 1}}, &EmergencyDenied{Emergency{Scope: ScopeAll, Capabilities: []string{"a", "b.c"}, All: true, Epoch: IntegerMax}}},
-		TypeEmergencyLifted: {&EmergencyLifted{Emergency{Scope: "researcher", Epoch: 1}}, &EmergencyLifted{Emergency{Scope: ScopeAll, Capabilities: []string{"a", "b.c"}, All: true, Epoch: IntegerMax}}},
-		TypeRunAdmitted:     {&RunAdmitted{RunID: testRun, SOPID: "s", SOPVersion: 1, Steps: []string{"a"}, Actions: []string{"memory.read"}}, &RunAdmitted{RunID: testRun, SOPID: strings.Repeat("S", TokenBytesMax), SOPVersion: IntegerMax, Steps: longNames(SOPStepsMax, TokenBytesMax), Actions: longNames(SOPStepsMax, ActionBytesMax)}},
-		TypeRunStarted:      {&RunStarted{testRun}, &RunStarted{testRun}},
-		TypeRunFinished:     {&RunFinished{testRun}, &RunFinished{testRun}},
-		TypeRunFailed:       {&RunFailed{testRun, "a", "effect_failed"}, &RunFailed{testRun, strings.Repeat("a", TokenBytesMax), "action_not_in_effective_capabilities"}},
-		TypeRunCancelled:    {&RunCancelled{testRun}, &RunCancelled{testRun}},
-		TypeRunDoubted:      {&RunDoubted{testRun, "a", "in_doubt"}, &RunDoubted{testRun, strings.Repeat("a", TokenBytesMax), "effect_timeout"}},
-		TypeRunResolved:     {&RunResolved{testRun, "a", OutcomeDone}, &RunResolved{testRun, strings.Repeat("a", TokenBytesMax), OutcomeNotDone}},
-		TypeEffectStarted:   {&EffectStarted{effect}, &EffectStarted{fullEffect}},
-		TypeEffectFinished:  {&EffectFinished{effect}, &EffectFinished{fullEffect}},
-		TypeEffectFailed:    {&EffectFailed{effect}, &EffectFailed{fullEffect}},
-		TypeClockAccepted:   {&ClockAccepted{Wall: bodyTime("1970-01-01T00:00:00.000000Z")}, &ClockAccepted{Wall: bodyTime("9999-12-31T23:59:59.999999Z")}},
-		TypeTransportDenied: {&TransportDenied{refusals}, &TransportDenied{allRefusals}},
-		TypeRequestsRefused: {&RequestsRefused{refusals}, &RequestsRefused{allRefusals}},
+		TypeGrantRevoked:       {&GrantRevoked{Grant{"top", "credentials", "token", "researcher"}}, &GrantRevoked{Grant{"a", "b", "c", "d"}}},
+		TypeEmergencyDenied:    {&EmergencyDenied{Emergency{Scope: "researcher", Epoch: 1}}, &EmergencyDenied{Emergency{Scope: ScopeAll, Capabilities: []string{"a", "b.c"}, All: true, Epoch: IntegerMax}}},
+		TypeEmergencyLifted:    {&EmergencyLifted{Emergency{Scope: "researcher", Epoch: 1}}, &EmergencyLifted{Emergency{Scope: ScopeAll, Capabilities: []string{"a", "b.c"}, All: true, Epoch: IntegerMax}}},
+		TypeRunAdmitted:        {&RunAdmitted{RunID: testRun, SOPID: "s", SOPVersion: 1, Steps: []string{"a"}, Actions: []string{"memory.read"}}, &RunAdmitted{RunID: testRun, SOPID: strings.Repeat("S", TokenBytesMax), SOPVersion: IntegerMax, Steps: longNames(SOPStepsMax, TokenBytesMax), Actions: longNames(SOPStepsMax, ActionBytesMax)}},
+		TypeRunStarted:         {&RunStarted{testRun}, &RunStarted{testRun}},
+		TypeRunFinished:        {&RunFinished{testRun}, &RunFinished{testRun}},
+		TypeRunFailed:          {&RunFailed{testRun, "a", "effect_failed"}, &RunFailed{testRun, strings.Repeat("a", TokenBytesMax), "action_not_in_effective_capabilities"}},
+		TypeRunCancelled:       {&RunCancelled{testRun}, &RunCancelled{testRun}},
+		TypeRunDoubted:         {&RunDoubted{testRun, "a", "in_doubt"}, &RunDoubted{testRun, strings.Repeat("a", TokenBytesMax), "effect_timeout"}},
+		TypeRunResolved:        {&RunResolved{testRun, "a", OutcomeDone}, &RunResolved{testRun, strings.Repeat("a", TokenBytesMax), OutcomeNotDone}},
+		TypeEffectStarted:      {&EffectStarted{effect}, &EffectStarted{fullEffect}},
+		TypeEffectFinished:     {&EffectFinished{effect}, &EffectFinished{fullEffect}},
+		TypeEffectFailed:       {&EffectFailed{effect}, &EffectFailed{fullEffect}},
+		TypeClockAccepted:      {&ClockAccepted{Wall: bodyTime("1970-01-01T00:00:00.000000Z")}, &ClockAccepted{Wall: bodyTime("9999-12-31T23:59:59.999999Z")}},
+		TypeTransportDenied:    {&TransportDenied{refusals}, &TransportDenied{allRefusals}},
+		TypeRequestsRefused:    {&RequestsRefused{refusals}, &RequestsRefused{allRefusals}},
+		TypeRestrictionAdded:   {&RestrictionAdded{"a", "b", "c", "true"}, &RestrictionAdded{strings.Repeat("0", IDBytesMax), strings.Repeat("a", TokenBytesMax), "artifact.save", "args.path == \"a\""}},
+		TypeRestrictionRemoved: {&RestrictionRemoved{"a", "b"}, &RestrictionRemoved{strings.Repeat("0", IDBytesMax), strings.Repeat("a", TokenBytesMax)}},
+		TypeResourceSet:        {&ResourceSet{ID: "a", Classification: "b"}, &ResourceSet{"doc/1", "internal", "legal", []string{"a", "b"}}},
 	}
 }
 
@@ -277,6 +280,16 @@ func largestOfRun(t Type, id, token string, capabilities []string) Body {
 		return &EffectStarted{effect}
 	case TypeEffectFinished:
 		return &EffectFinished{effect}
+	case TypeRestrictionAdded:
+		return &RestrictionAdded{id, strings.Repeat("a", TokenBytesMax), strings.Repeat("a", ActionBytesMax), strings.Repeat("\x01", 2048)}
+	case TypeRestrictionRemoved:
+		return &RestrictionRemoved{id, strings.Repeat("a", TokenBytesMax)}
+	case TypeResourceSet:
+		tags := make([]string, 16)
+		for i := range tags {
+			tags[i] = strings.Repeat("a", TokenBytesMax)
+		}
+		return &ResourceSet{strings.Repeat("a", 128), strings.Repeat("a", TokenBytesMax), strings.Repeat("a", TokenBytesMax), tags}
 	case TypeEffectFailed:
 		return &EffectFailed{effect}
 	}

@@ -118,3 +118,9 @@ var inSegment = func() (set [256]bool) {
 func alphanumeric(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
+
+// ValidResourceID takes at most 128 of A-Z a-z 0-9 _ . : / -.
+func ValidResourceID(id string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:/-"
+	return id != "" && len(id) <= 128 && strings.Trim(id, letters) == ""
+}

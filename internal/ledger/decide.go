@@ -125,12 +125,14 @@ func (o *Outcome) decide(s *projection.State, p *Proposal, trace *trace) {
 }
 
 type judge struct {
-	s     *projection.State
-	p     *Proposal
-	agent *projection.Agent // the sender, nil if it is no agent
-	d     *events.Decision
-	out   *Outcome
-	trace *trace // nil where nobody asks how it came about
+	s      *projection.State
+	p      *Proposal
+	agent  *projection.Agent // the sender, nil if it is no agent
+	d      *events.Decision
+	out    *Outcome
+	trace  *trace            // nil where nobody asks how it came about
+	facts  *policy.Facts     // that rules ask; nil until one does
+	broken map[string]broken // rules that a step breaks, by its id
 }
 
 func (j *judge) judge() reason.Code {
@@ -233,6 +235,8 @@ func (j *judge) proposal() reason.Code {
 		return j.give(r)
 	case *wire.GrantRevoke:
 		return j.take(r)
+	case *wire.RestrictionAdd:
+		return j.restrict(r)
 	case *wire.AgentRegister:
 		return j.registerChild(r)
 	}
@@ -404,7 +408,10 @@ func (j *judge) authorize(r *wire.ActionAuthorize) reason.Code {
 	case j.fails("size", j.p.Request.TooLarge):
 		return reason.RequestTooLarge
 	}
-	if code := j.rules(r.Action, r.Arguments); code != "" {
+	code, broken := j.rules(r.Action, r.Arguments)
+	broken.tell(j.d)
+	switch {
+	case j.fails("argument schema", code == reason.ArgumentSchema), j.fails("requirements", code != ""):
 		return code
 	}
 	return reason.ActionAllowed
@@ -440,7 +447,7 @@ func (j *judge) scope() sop.Scope {
 		Write: func(namespace, key string, value []byte) reason.Code {
 			return checkValue(s.Policy, namespace, key, value)
 		},
-		Rules: func(step *sop.Step) reason.Code { return j.rules(step.Action, step.Arguments) },
+		Rules: j.ruleOnStep,
 	}
 }
 
@@ -464,6 +471,9 @@ func (j *judge) steps(procedure sop.SOP, results []sop.StepResult) {
 		n := len(procedure.ID) + 1 + len(result.StepID)
 		step.Resource, rest = rest[:n], rest[n:]
 		step.Reason, step.Allowed = string(result.Reason), result.Reason.Allowed()
+		if b, ok := j.broken[result.StepID]; ok && !step.Allowed {
+			b.tell(step)
+		}
 		j.out.Steps[i], j.out.stepArgs[i] = step, procedure.Steps[i].Arguments
 	}
 }

@@ -110,6 +110,9 @@ func (j *judge) applyPolicy(draft *draft, documents []policy.Document) reason.Co
 			j.applied("Policy", p.Version, "unchanged")
 			continue
 		}
+		if code := j.stillCompile(p); code != "" {
+			return code
+		}
 		draft.policy = p
 		j.out.Effects = append(j.out.Effects, Effect{
 			Body: &events.PolicyActivated{Version: p.Version, Digest: p.Digest, Rules: Rules},
@@ -169,6 +172,9 @@ func (j *judge) applyAgent(draft *draft, a *policy.Agent) reason.Code {
 			return code
 		}
 		j.emit(&agent)
+		if _, code := j.applyRestrictions(draft.policy, a); code != "" {
+			return code
+		}
 		j.applied("Agent", a.ID, "created")
 		return ""
 	}
@@ -181,12 +187,20 @@ func (j *judge) applyAgent(draft *draft, a *policy.Agent) reason.Code {
 	case a.PublicKey != "" && a.PublicKey != existing.PublicKey:
 		j.note("%s is registered with another key; leave public_key out to keep it", a.ID)
 		return reason.DuplicateAgent
-	case existing.Declared.Equal(a.Capabilities) && existing.Use.Equal(a.Use) && existing.Writes.Equal(a.Writes):
-		j.applied("Agent", a.ID, "unchanged")
-	default:
-		j.emit(&events.AgentUpdated{AgentID: a.ID, Capabilities: a.Capabilities, Use: a.Use, Writes: a.Writes})
-		j.applied("Agent", a.ID, "updated")
 	}
+	changed := !existing.Declared.Equal(a.Capabilities) || !existing.Use.Equal(a.Use) || !existing.Writes.Equal(a.Writes)
+	if changed {
+		j.emit(&events.AgentUpdated{AgentID: a.ID, Capabilities: a.Capabilities, Use: a.Use, Writes: a.Writes})
+	}
+	added, code := j.applyRestrictions(draft.policy, a)
+	if code != "" {
+		return code
+	}
+	result := "unchanged"
+	if changed || added {
+		result = "updated"
+	}
+	j.applied("Agent", a.ID, result)
 	return ""
 }
 

@@ -36,6 +36,10 @@ func (j *judge) control() reason.Code {
 		return j.deny(r)
 	case *wire.EmergencyLift:
 		return j.lift(r)
+	case *wire.RestrictionRemove:
+		return j.unrestrict(r)
+	case *wire.ResourceSet:
+		return j.setResource(r)
 	case *wire.RunResolve:
 		return j.resolve(r)
 	case *wire.ClockAccept:

@@ -212,7 +212,8 @@ func checkDecision(t rapid.TB, s *projection.State, p *Proposal, d *events.Decis
 		"id":        d.OperationID != "" && !events.ValidOperationID(d.OperationID),
 		"sop":       d.SOPID != "" && !events.ValidToken(d.SOPID),
 		"step":      d.StepID != "" && !events.ValidToken(d.StepID),
-		"later":     d.Rule != "" || len(d.Failed) > 0 || d.Blind != "",
+		"later":     d.Blind != "",
+		"rule":      (d.Rule != "") != (len(d.Failed) > 0) || d.Rule != "" && (!events.ValidToken(d.Rule) || d.Allowed),
 		"malformed": d.Reason == string(reason.MalformedRequest) &&
 			d.Resource+d.Action+d.Owner+d.TraceID+d.OperationID+d.SOPID+d.StepID != "",
 	}
@@ -226,7 +227,7 @@ func checkDecision(t rapid.TB, s *projection.State, p *Proposal, d *events.Decis
 // validResource takes nothing, a name on its own, [owner:]namespace.key, or
 // sop:step.
 func validResource(s string) bool {
-	if s == "" || events.ValidID(s) || events.ValidAction(s) || events.ValidToken(s) || validRecord(s) {
+	if s == "" || events.ValidResourceID(s) || events.ValidID(s) || events.ValidAction(s) || events.ValidToken(s) || validRecord(s) {
 		return true
 	}
 	of, name, ok := strings.Cut(s, ":")
@@ -278,6 +279,12 @@ func checkEffect(t rapid.TB, b events.Body) {
 	case *events.GrantRevoked:
 		ok = record(events.Record{Owner: b.Owner, Namespace: b.Namespace, Key: b.Key, Visibility: "private", Class: "secret", Revision: 1}) && events.ValidID(b.To)
 	case *events.ClockAccepted:
+	case *events.RestrictionAdded:
+		ok = events.ValidID(b.AgentID) && policy.Restriction{ID: b.ID, Action: b.Action, Text: b.Require}.Valid()
+	case *events.RestrictionRemoved:
+		ok = events.ValidID(b.AgentID) && events.ValidToken(b.ID)
+	case *events.ResourceSet:
+		ok = policy.Resource{ID: b.ID, Classification: b.Classification, Owner: b.Owner, Tags: b.Tags}.Valid()
 	default:
 		ok = false
 	}

@@ -1,20 +1,218 @@
 package ledger
 
 import (
+	"strings"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/policy"
+	"github.com/ledgerd/ledgerd/internal/projection"
 	"github.com/ledgerd/ledgerd/internal/reason"
+	"github.com/ledgerd/ledgerd/internal/sop"
+	"github.com/ledgerd/ledgerd/internal/wire"
 )
 
-// rules holds the canonical arguments of a declared action to its schema. It
-// returns "" where nothing forbids them.
-func (j *judge) rules(action string, arguments []byte) reason.Code {
-	schema := j.s.Policy.Actions[action].Arguments
-	if schema == nil {
-		return ""
+// broken are the rules that arguments break, the policy's first, then those of
+// the root and so on down to the agent, each agent's by id.
+type broken struct {
+	rule, owner string   // of the first
+	failed      []string // the policy's by id, an agent's as agent:id
+}
+
+func (b *broken) add(owner, id string) {
+	if len(b.failed) == 0 {
+		b.rule, b.owner = id, owner
 	}
-	err := schema.ValidateJSON(arguments)
-	if j.fails("argument schema", err != nil) {
+	if owner != "" {
+		id = owner + ":" + id
+	}
+	b.failed = append(b.failed, id)
+}
+
+// tell puts the rules into the decision.
+func (b *broken) tell(d *events.Decision) {
+	if len(b.failed) > 0 {
+		d.Rule, d.Owner, d.Failed = b.rule, b.owner, b.failed
+	}
+}
+
+// rules holds the canonical arguments of a declared action to its schema, and
+// to every requirement of the policy and of the lineage. It returns "" where
+// nothing forbids them.
+func (j *judge) rules(action string, arguments []byte) (code reason.Code, b broken) {
+	declared := j.s.Policy.Actions[action]
+	restricted := false
+	for a := j.agent; a != nil; a = a.Parent {
+		restricted = restricted || len(a.Restrictions) > 0
+	}
+	if declared.Arguments == nil && len(declared.Require) == 0 && !restricted {
+		return "", b
+	}
+	args, err := policy.NewArguments(arguments)
+	if err == nil && declared.Arguments != nil {
+		err = declared.Arguments.Validate(args.Value())
+	}
+	if err != nil {
 		j.note("%s: %v", action, err)
-		return reason.ArgumentSchema
+		return reason.ArgumentSchema, b
+	}
+	if j.facts == nil {
+		j.facts = &policy.Facts{Mandatory: j.mandatoryNamed, Resource: j.s.Resource}
+	}
+	hold := func(owner, id string, clause *policy.Clause, err error) {
+		ok := false
+		if err == nil {
+			ok, err = clause.Holds(args, j.facts)
+		}
+		if ok && err == nil {
+			return
+		}
+		switch {
+		case code != "":
+		case err != nil:
+			code = reason.RequirementError
+		default:
+			code = reason.RequirementFailed
+		}
+		b.add(owner, id)
+		if err != nil && len(b.failed) == 1 {
+			j.note("%s: %v", b.failed[0], err)
+		}
+	}
+	for _, clause := range declared.Require {
+		hold("", clause.ID, clause, nil)
+	}
+	if restricted {
+		lineage := j.agent.Lineage()
+		for i := len(lineage) - 1; i >= 0; i-- {
+			for _, r := range lineage[i].Restrictions {
+				if r.Action == action {
+					clause, err := j.s.Clause(r)
+					hold(lineage[i].ID, r.ID, clause, err)
+				}
+			}
+		}
+	}
+	return code, b
+}
+
+// ruleOnStep is rules for a step; what is broken is kept for its decision.
+func (j *judge) ruleOnStep(step *sop.Step) reason.Code {
+	code, b := j.rules(step.Action, step.Arguments)
+	if len(b.failed) > 0 {
+		if j.broken == nil {
+			j.broken = map[string]broken{}
+		}
+		j.broken[step.ID] = b
+	}
+	return code
+}
+
+// mandatoryNamed is the combined value that a mandatory name has for the agent
+// now, of every record of its lineage, shown or hidden.
+func (j *judge) mandatoryNamed(name string) (value []byte, ok bool) {
+	dot := strings.LastIndexByte(name, '.')
+	namespace, key := name[:dot], name[dot+1:]
+	if j.s.Policy.Class(namespace, key) != policy.Mandatory {
+		return nil, false
+	}
+	return j.mandatory(namespace, key)
+}
+
+// restrict adds a requirement to the sender and all beneath it.
+func (j *judge) restrict(r *wire.RestrictionAdd) reason.Code {
+	existing, exists := j.agent.Restriction(r.ID)
+	code := j.restriction(j.s.Policy, j.agent.ID, existing, exists, len(j.agent.Restrictions), policy.Restriction{ID: r.ID, Action: r.Action, Text: r.Require})
+	if j.fails("restriction", code != "") {
+		return code
+	}
+	return reason.RestrictionAdded
+}
+
+// restriction checks a new restriction of an agent and emits its event, unless
+// the agent has it already.
+func (j *judge) restriction(p *policy.Policy, agent string, existing policy.Restriction, exists bool, count int, r policy.Restriction) reason.Code {
+	switch {
+	case exists && existing == r:
+		return ""
+	case exists:
+		j.note("restriction %s of %s says something else; an admin removes it first", r.ID, agent)
+		return reason.RecordExists
+	case count >= policy.RestrictionsMax:
+		j.note("agent %s has %d restrictions, as many as there may be", agent, count)
+		return reason.QuotaExceeded
+	}
+	if _, err := p.CompileClause(r.Action, r.ID, r.Text); err != nil {
+		j.note("restriction %s of %s: %v", r.ID, agent, err)
+		return reason.PolicyInvalid
+	}
+	j.emit(&events.RestrictionAdded{AgentID: agent, ID: r.ID, Action: r.Action, Require: r.Text})
+	return ""
+}
+
+func (j *judge) unrestrict(r *wire.RestrictionRemove) reason.Code {
+	a := j.s.Agent(r.AgentID)
+	if a == nil {
+		return reason.NotFound
+	}
+	if _, exists := a.Restriction(r.ID); !exists {
+		return reason.NotFound
+	}
+	j.emit(&events.RestrictionRemoved{AgentID: a.ID, ID: r.ID})
+	return reason.ControlDone
+}
+
+// applyRestrictions adds those of an Agent document that the agent has not.
+func (j *judge) applyRestrictions(p *policy.Policy, a *policy.Agent) (changed bool, code reason.Code) {
+	agent := j.s.Agent(a.ID)
+	var have []policy.Restriction
+	if agent != nil {
+		have = agent.Restrictions
+	}
+	before := len(j.out.Effects)
+	for _, r := range a.Restrictions {
+		var existing policy.Restriction
+		exists := false
+		if agent != nil {
+			existing, exists = agent.Restriction(r.ID)
+		}
+		added := len(j.out.Effects) - before
+		if code := j.restriction(p, a.ID, existing, exists, len(have)+added, r); code != "" {
+			return false, code
+		}
+	}
+	return len(j.out.Effects) > before, ""
+}
+
+// stillCompile checks that a new policy leaves every restriction in force a
+// meaning, where it declares the action at all.
+func (j *judge) stillCompile(p *policy.Policy) reason.Code {
+	first := ""
+	j.s.Restricted(func(agent *projection.Agent, r policy.Restriction) {
+		if _, declared := p.Actions[r.Action]; !declared {
+			return
+		}
+		if _, err := p.CompileClause(r.Action, r.ID, r.Text); err != nil {
+			if name := agent.ID + ":" + r.ID + ": " + err.Error(); first == "" || name < first {
+				first = name
+			}
+		}
+	})
+	if first != "" {
+		return j.fault("restriction %s", first)
 	}
 	return ""
+}
+
+func (j *judge) setResource(r *wire.ResourceSet) reason.Code {
+	next := policy.Resource{ID: r.ID, Classification: r.Classification, Owner: r.Owner, Tags: policy.NewSet(r.Tags...)}
+	if !next.Valid() {
+		return reason.MalformedRequest
+	}
+	if old, exists := j.s.Resource(r.ID); exists && old.Equal(next) {
+		return reason.ControlDone
+	} else if !exists && j.s.ResourceCount() >= policy.ResourcesMax {
+		return reason.QuotaExceeded
+	}
+	j.emit(&events.ResourceSet{ID: next.ID, Classification: next.Classification, Owner: next.Owner, Tags: next.Tags})
+	return reason.ControlDone
 }

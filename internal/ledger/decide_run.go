@@ -104,6 +104,8 @@ func (j *judge) step(run *projection.Run, step *sop.Step, now events.Time) reaso
 		return reason.EffectTimeout
 	}
 	if code := sop.Judge(*step, j.scope()); code != reason.StepAllowed {
+		b := j.broken[step.ID]
+		b.tell(j.d)
 		return code
 	}
 	if !builtIn(step.Action) {

@@ -36,6 +36,7 @@ var (
 	stepsGuard      = guard{"every step", []reason.Code{
 		reason.EmptyStepID, reason.DuplicateStepID, reason.UnknownAction, reason.ActionNotInEffectiveCapabilities,
 		reason.CrossOwnerMemoryWrite, reason.ReferenceOutOfScope, reason.ArgumentSchema, reason.SOPMalformed, reason.RequestTooLarge, reason.MandatoryTypeMismatch, reason.NamespaceNotAllowed, reason.ValueNotAllowed, reason.EmergencyDeny,
+		reason.RequirementFailed, reason.RequirementError,
 	}}
 	handlersGuard = guard{"handlers", []reason.Code{reason.MissingHandlers}}
 	placeGuard    = guard{"place in the tree", []reason.Code{
@@ -58,9 +59,12 @@ var own = map[string][]guard{
 		{"known action", []reason.Code{reason.UnknownAction}},
 		{"effective capabilities", []reason.Code{reason.ActionNotInEffectiveCapabilities}},
 		sizeGuard,
+		{"argument schema", []reason.Code{reason.ArgumentSchema}},
+		{"requirements", []reason.Code{reason.RequirementFailed, reason.RequirementError}},
 	},
-	"sop.validate": {procedureGuard, stepsGuard},
-	"sop.submit":   {procedureGuard, stepsGuard, {"open runs", []reason.Code{reason.QuotaExceeded}}, handlersGuard},
+	"restriction.add": {{"restriction", []reason.Code{reason.RecordExists, reason.QuotaExceeded, reason.PolicyInvalid}}},
+	"sop.validate":    {procedureGuard, stepsGuard},
+	"sop.submit":      {procedureGuard, stepsGuard, {"open runs", []reason.Code{reason.QuotaExceeded}}, handlersGuard},
 	StepOperation: {{"the run's time", []reason.Code{reason.EffectTimeout}}, stepsGuard, handlersGuard, {"the record", []reason.Code{
 		reason.RecordNotFound, reason.NotVisibleFrom, reason.GrantRequired, reason.RecordUnavailable,
 		reason.ActorIsNotOwner, reason.ExpectedRevisionRequired, reason.RevisionConflict,

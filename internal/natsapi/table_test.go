@@ -182,7 +182,7 @@ func TestSUB_01_StrangeSubjects(t *testing.T) {
 		return n == uint64(len(strange))
 	})
 	// Within the grammar, but no operation of this release: one decision each.
-	for _, op := range []string{"restriction.add", "memory.wipe", "grant.lend", "emergency.deny", "apply", "agent.revoke"} {
+	for _, op := range []string{"restriction.take", "memory.wipe", "grant.lend", "emergency.deny", "apply", "agent.revoke"} {
 		at := f.head()
 		want(t, f.propose("researcher", op, `{}`), "unsupported_operation")
 		if list := f.since(at); len(list) != 1 || list[0].Body.(*events.Decision).Operation != events.Unsupported {

@@ -8,6 +8,8 @@ import (
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
+
+	"github.com/ledgerd/ledgerd/internal/events"
 )
 
 // FunctionsVersion is that of the functions which clauses call. It rises with
@@ -45,7 +47,7 @@ func functionOptions() []cel.EnvOption {
 		cel.Function("ns", cel.MemberOverload("string_ns", []*cel.Type{text, text}, types.BoolType, cel.BinaryBinding(onTexts(ns)))),
 		cel.Function("host", cel.Overload("host_string", []*cel.Type{text}, hostType, cel.UnaryBinding(callHost))),
 		cel.Function("mime", cel.Overload("mime_string", []*cel.Type{text}, text, cel.UnaryBinding(callMIME))),
-		cel.Function(mandatoryCall, cel.Overload("mandatory", []*cel.Type{factsType, text}, types.BoolType, cel.BinaryBinding(callMandatory))),
+		cel.Function(mandatoryCall, cel.Overload("mandatory", []*cel.Type{factsType, text}, types.DynType, cel.BinaryBinding(callMandatory))),
 		cel.Function(resourceCall, cel.Overload("resource", []*cel.Type{factsType, text}, resourceType, cel.BinaryBinding(callResource))),
 		cel.Macros(asksFacts("mandatory", mandatoryCall), asksFacts("resource", resourceCall)),
 	}
@@ -107,7 +109,11 @@ func callMandatory(f, v ref.Val) ref.Val {
 	if !ok {
 		return types.WrapErr(errNoFact)
 	}
-	return types.Bool(value)
+	parsed, err := events.ParseJSON(value)
+	if err != nil {
+		return types.WrapErr(errNoFact)
+	}
+	return types.DefaultTypeAdapter.NativeToValue(celValue(parsed))
 }
 
 // validRecordName takes namespace.key.

@@ -26,7 +26,7 @@ func (r Restriction) Valid() bool {
 func (d *decoder) clauses(n node, schema *Schema, action map[string]node) []*Clause {
 	var list []*Clause
 	_, typed := action["arguments"]
-	d.named(n, "require", func(id string, item node) {
+	d.named(n, "require", ClausesMax, func(id string, item node) {
 		f := d.fields(item, "requirement", "id", "that")
 		d.require(item, "requirement", f, "id", "that")
 		that, ok := f["that"]
@@ -51,7 +51,7 @@ func (d *decoder) clauses(n node, schema *Schema, action map[string]node) []*Cla
 // restrictions reads those of an agent.
 func (d *decoder) restrictions(n node) []Restriction {
 	var list []Restriction
-	d.named(n, "restrictions", func(id string, item node) {
+	d.named(n, "restrictions", RestrictionsMax, func(id string, item node) {
 		f := d.fields(item, "restriction", "id", "action", "require")
 		d.require(item, "restriction", f, "id", "action", "require")
 		r := Restriction{ID: id, Action: d.name(f["action"], "action", events.ValidAction, actionGrammar)}
@@ -68,13 +68,13 @@ func (d *decoder) restrictions(n node) []Restriction {
 }
 
 // named goes over a list of mappings, each with an id of its own.
-func (d *decoder) named(n node, what string, each func(id string, item node)) {
+func (d *decoder) named(n node, what string, most int, each func(id string, item node)) {
 	if n.kind != listKind {
 		d.faultf(n, "%s is a list, not %s", what, n.kind)
 		return
 	}
-	if len(n.items) > ClausesMax {
-		d.faultf(n, "%s has %d entries; at most %d are allowed", what, len(n.items), ClausesMax)
+	if len(n.items) > most {
+		d.faultf(n, "%s has %d entries; at most %d are allowed", what, len(n.items), most)
 		return
 	}
 	seen := map[string]bool{}

@@ -36,16 +36,20 @@ type Resource struct {
 
 // Facts is what a clause may ask beside the arguments, as it is when judged.
 type Facts struct {
-	Mandatory func(name string) (value, ok bool) // the combined record of namespace.key
+	Mandatory func(name string) (value []byte, ok bool) // the combined record of namespace.key
 	Resource  func(id string) (r Resource, ok bool)
+
+	spent uint64 // by the clauses of one judgement
 }
 
 // Bounds of a clause. Evaluation is never bounded by time: a verdict must not
 // depend on the machine.
 const (
 	ClauseBytesMax  = 2048
-	ClausesMax      = 64        // of an action, and of an agent
-	clauseCost      = 50_000    // units of CEL while it is judged
+	ClausesMax      = 32        // of an action
+	RestrictionsMax = 16        // of an agent; with those of a whole lineage a decision still fits an event
+	clauseCost      = 20_000    // units of CEL while it is judged
+	judgementCost   = 200_000   // of all clauses of one judgement, a procedure's steps together
 	clauseCostBound = 1_000_000 // the most it could cost, by its text and the schema
 	clauseDepth     = 64
 )
@@ -109,7 +113,14 @@ func (c *Clause) Holds(arguments Arguments, facts *Facts) (ok bool, err error) {
 			ok, err = false, errors.New("the clause cannot be judged")
 		}
 	}()
-	out, _, err := c.program.Eval(map[string]any{"args": arguments.value, factsName: &factsValue{facts}})
+	if facts.spent > judgementCost {
+		return false, errors.New("the rules of one judgement cost more than they may")
+	}
+	facts.spent += clauseCost // unless it is known better
+	out, details, err := c.program.Eval(map[string]any{"args": arguments.value, factsName: &factsValue{facts}})
+	if details != nil && details.ActualCost() != nil {
+		facts.spent -= clauseCost - min(clauseCost, *details.ActualCost())
+	}
 	if err != nil {
 		return false, err
 	}
@@ -124,6 +135,9 @@ type Arguments struct {
 	parsed events.Value
 	value  any
 }
+
+// Value is the arguments as they were parsed.
+func (a Arguments) Value() events.Value { return a.parsed }
 
 // NewArguments reads canonical arguments.
 func NewArguments(text []byte) (Arguments, error) {

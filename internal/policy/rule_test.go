@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -30,7 +31,9 @@ func holds(t testing.TB, p *Policy, action, clause, arguments string) (bool, err
 		t.Fatalf("%s: %v", arguments, err)
 	}
 	return c.Holds(a, &Facts{
-		Mandatory: func(name string) (bool, bool) { return name == "policy.on", strings.HasPrefix(name, "policy.o") },
+		Mandatory: func(name string) ([]byte, bool) {
+			return fmt.Append(nil, name == "policy.on"), strings.HasPrefix(name, "policy.o")
+		},
 		Resource: func(id string) (Resource, bool) {
 			return Resource{ID: id, Classification: "internal", Owner: "legal", Tags: []string{"a"}}, id == "doc"
 		},
@@ -53,8 +56,8 @@ func TestR61_ClausesJudgeArguments(t *testing.T) {
 		{`!(args.digest in ["x"])`, `{"path":"a"}`, "error"},
 		{`args.tags.all(t, t in ["a","b"])`, `{"path":"a","tags":["a","c"]}`, "false"},
 		{`args.to.name == "x"`, `{"path":"a","to":{"name":"x"}}`, "true"}, {`args.to.name == "x"`, `{"path":"a","to":{}}`, "error"},
-		{`mandatory("policy.on")`, `{"path":"a"}`, "true"}, {`mandatory("policy.off") == true`, `{"path":"a"}`, "false"},
-		{`mandatory("policy.x") == false`, `{"path":"a"}`, "error"}, {`!mandatory("other.on")`, `{"path":"a"}`, "error"}, {`mandatory("on") || false`, `{"path":"a"}`, "error"},
+		{`mandatory("policy.on") == true`, `{"path":"a"}`, "true"}, {`mandatory("policy.off") == true`, `{"path":"a"}`, "false"},
+		{`mandatory("policy.x") == false`, `{"path":"a"}`, "error"}, {`mandatory("other.on") != true`, `{"path":"a"}`, "error"}, {`mandatory("on") == true || false`, `{"path":"a"}`, "error"},
 		{`resource(args.id).classification in ["public","internal"]`, `{"path":"a","id":"doc"}`, "true"},
 		{`resource(args.id).owner == "legal" && "a" in resource(args.id).tags`, `{"path":"a","id":"doc"}`, "true"},
 		{`resource(args.id).classification != "secret"`, `{"path":"a","id":"none"}`, "error"},

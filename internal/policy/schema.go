@@ -10,8 +10,6 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	errorkind "github.com/santhosh-tekuri/jsonschema/v6/kind"
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
 
 	"github.com/ledgerd/ledgerd/internal/events"
 )
@@ -66,7 +64,7 @@ func (s *Schema) validate(v any) error {
 // library meets the members of an object in any order.
 func leaf(e *jsonschema.ValidationError) (at []string, why string) {
 	if len(e.Causes) == 0 {
-		return e.InstanceLocation, e.ErrorKind.LocalizedString(english)
+		return e.InstanceLocation, e.Error()
 	}
 	for i, cause := range e.Causes {
 		a, w := leaf(cause)
@@ -76,8 +74,6 @@ func leaf(e *jsonschema.ValidationError) (at []string, why string) {
 	}
 	return at, why
 }
-
-var english = message.NewPrinter(language.English)
 
 func pointer(at []string) string {
 	if len(at) == 0 {

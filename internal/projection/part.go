@@ -93,6 +93,7 @@ func (w *snapshotWriter) agentUnder(a *Agent, parent string) {
 	w.texts(a.Writes)
 	w.text(a.PublicKey)
 	w.flag(a.Revoked)
+	w.restrictions(a.Restrictions)
 	w.item()
 }
 

@@ -20,7 +20,7 @@ import (
 // before it ends, and holds what changed since. A part is
 //
 //	its tag, the seq it stands on
-//	what is small, whole: place, policy, principals, names of operations
+//	what is small, whole: place, policy, principals, resources, names of operations
 //	agents     by depth and id, so that a parent comes before its children
 //	records    by owner, namespace, key
 //	runs       by id
@@ -244,6 +244,7 @@ func (s *State) small(b []byte) []byte {
 		w.bytes(digest[:])
 	}
 	w.grants(s)
+	w.resources(s)
 	w.texts(s.operations.names)
 	return w.buf
 }
@@ -314,6 +315,7 @@ func (r *snapshotReader) small(s *State) (document []byte) {
 		return version
 	})
 	r.grants(s)
+	r.resources(s)
 	r.operationNames(s)
 	return document
 }
@@ -360,7 +362,7 @@ func (r *snapshotReader) policy(s *State, document []byte) {
 	case s.versions[p.Version] != p.Digest:
 		r.fail("the policy in force is not the document of its version")
 	}
-	s.Policy, s.document = p, document
+	s.Policy, s.document, s.clauses = p, document, nil
 }
 
 // agent reads an agent, new or in the place of what was known of it.
@@ -375,7 +377,7 @@ func (r *snapshotReader) agent(s *State) *Agent {
 	case old != nil && (old.Parent != a.Parent || old.PublicKey != a.PublicKey):
 		r.fail("agent with another parent or key")
 	case old != nil:
-		old.Declared, old.Use, old.Writes, old.Revoked = a.Declared, a.Use, a.Writes, a.Revoked
+		old.Declared, old.Use, old.Writes, old.Revoked, old.Restrictions = a.Declared, a.Use, a.Writes, a.Revoked, a.Restrictions
 		return old
 	case s.IDTaken(a.ID) || s.KeyTaken(a.PublicKey):
 		r.fail("id or key twice")
@@ -393,6 +395,7 @@ func (r *snapshotReader) agentAlone() (a *Agent, parent string) {
 	a = &Agent{ID: r.text()}
 	a.Depth, parent = r.int(), r.text()
 	a.Declared, a.Use, a.Writes, a.PublicKey, a.Revoked = r.set(), r.set(), r.set(), r.text(), r.flag()
+	a.Restrictions = r.restrictions()
 	return a, parent
 }
 

@@ -29,6 +29,8 @@ type Agent struct {
 	Revoked   bool
 	Runs      int // open ones
 
+	Restrictions []policy.Restriction // of its own, by id; never changed in place
+
 	lineage   []string   // nil until asked for
 	effective policy.Set // what it was when State.rights was rights
 	rights    uint64
@@ -92,6 +94,8 @@ type State struct {
 	records    map[recordName]*Record
 	grants     map[events.Grant]*Grant // some may have expired
 	operations operations
+	resources  map[string]policy.Resource
+	clauses    map[clauseKey]compiledClause // for the policy in force; no part of the state
 	runs       map[string]*Run
 	open       map[string]*Run   // of runs, the open ones
 	runAt      map[uint64]*Run   // by the decision that admitted it
@@ -115,6 +119,7 @@ func New() *State {
 		versions:   map[string]events.Hash{},
 		records:    map[recordName]*Record{},
 		grants:     map[events.Grant]*Grant{},
+		resources:  map[string]policy.Resource{},
 		runs:       map[string]*Run{},
 		open:       map[string]*Run{},
 		runAt:      map[uint64]*Run{},
@@ -226,6 +231,12 @@ func (s *State) fold(e *events.Event, open []byte) error {
 		return s.foldDeny(&b.Emergency)
 	case *events.EmergencyLifted:
 		return s.foldLift(&b.Emergency)
+	case *events.RestrictionAdded:
+		return s.addRestriction(b)
+	case *events.RestrictionRemoved:
+		return s.removeRestriction(b)
+	case *events.ResourceSet:
+		return s.setResource(b)
 	case *events.RunAdmitted:
 		return s.admit(e, b)
 	default:
@@ -320,7 +331,7 @@ func (s *State) activate(b *events.PolicyActivated, document []byte) error {
 		return fmt.Errorf("%w: version used by another document", ErrInconsistent)
 	}
 	s.versions[b.Version] = b.Digest
-	s.Policy, s.document = p, slices.Clone(document)
+	s.Policy, s.document, s.clauses = p, slices.Clone(document), nil
 	return nil
 }
 

@@ -56,6 +56,7 @@ var rules = []struct{ id, text string }{
 	{"R53", "Timeouts, cancellation and output limits are enforced, and each ends in an event."},
 	{"R60", "No policy, an unreadable policy, an unknown field or event: deny."},
 	{"R61", "Rules on arguments cover path, host, MIME type, size, record id, classification of the object, namespace and addressee; numbers are compared exactly."},
+	{"R62", "Restrictions are only ever added up over the lineage; adding one never turns a denial into an allowance."},
 	{"R63", "A policy change is an event with version and digest; two documents never share a version."},
 	{"R64", "An emergency deny takes capabilities from a subtree or all, reaches runs, lists what is in flight, and is lifted only explicitly."},
 	{"R66", "What a request can cause, and what it weighs, is taken from its sender's rate and its tree's; what is over is refused with its own code. Trees, and agents within a tree, take turns; what waits is bounded and leaves room for whoever sends little; open runs are limited."},

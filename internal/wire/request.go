@@ -112,6 +112,18 @@ type PrincipalRekey struct{ ID, PublicKey string }
 // PrincipalRevoke ends a principal.
 type PrincipalRevoke struct{ ID string }
 
+// RestrictionAdd holds the sender and all beneath it to one more requirement.
+type RestrictionAdd struct{ ID, Action, Require string }
+
+// RestrictionRemove ends a restriction.
+type RestrictionRemove struct{ AgentID, ID string }
+
+// ResourceSet says what an object is that arguments may name.
+type ResourceSet struct {
+	ID, Classification, Owner string
+	Tags                      []string
+}
+
 // EnvironmentSet narrows the environment.
 type EnvironmentSet struct{ Capabilities []string }
 
@@ -139,7 +151,7 @@ var operations = map[Lane]map[string]func(*fields) any{
 		"run.cancel":       func(f *fields) any { return &RunCancel{f.valid("run_id", events.ValidToken)} },
 		"grant.give":       decodeGrant,
 		"grant.revoke":     func(f *fields) any { return &GrantRevoke{f.namespace(), f.recordKey(), f.id("to")} },
-		"restriction.add":  nil,
+		"restriction.add":  decodeRestriction,
 	},
 	Control: {
 		"apply":              decodeApply,
@@ -154,6 +166,10 @@ var operations = map[Lane]map[string]func(*fields) any{
 		"emergency.deny":     decodeDeny,
 		"emergency.lift":     func(f *fields) any { return &EmergencyLift{f.positive("epoch")} },
 		"run.resolve":        decodeResolve,
+		"resource.set":       decodeResource,
+		"restriction.remove": func(f *fields) any {
+			return &RestrictionRemove{f.id("agent_id"), f.valid("id", events.ValidToken)}
+		},
 	},
 }
 
@@ -356,6 +372,19 @@ func decodeAgent(f *fields) any {
 		f.check(a.ParentID != "") // a root is asked for by leaving it out
 	}
 	return a
+}
+
+func decodeRestriction(f *fields) any {
+	r := &RestrictionAdd{f.valid("id", events.ValidToken), f.valid("action", events.ValidAction), f.str("require")}
+	return r
+}
+
+func decodeResource(f *fields) any {
+	r := &ResourceSet{ID: f.valid("id", events.ValidResourceID), Classification: f.valid("classification", events.ValidToken), Owner: f.printable("owner", events.ValidToken)}
+	if f.has("tags") {
+		r.Tags = f.names("tags", events.ValidToken)
+	}
+	return r
 }
 
 func decodePrincipal(f *fields) any {

@@ -41,6 +41,12 @@ func resource(body any) string {
 		return r.AgentID
 	case *PrincipalRegister:
 		return named(r.ID, events.ValidID)
+	case *RestrictionAdd:
+		return r.ID
+	case *RestrictionRemove:
+		return r.AgentID + ":" + r.ID
+	case *ResourceSet:
+		return r.ID
 	case *PrincipalRekey:
 		return r.ID
 	case *PrincipalRevoke:

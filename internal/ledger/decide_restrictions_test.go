@@ -1,0 +1,230 @@
+package ledger
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ledgerd/ledgerd/internal/reason"
+	"github.com/ledgerd/ledgerd/internal/wire"
+	"pgregory.net/rapid"
+)
+
+const rulesPolicy = `apiVersion: ledgerd/v1
+kind: Policy
+version: rules-1
+environment: [memory.read, memory.write, save, upload, plain]
+actions:
+  save:
+    arguments: {type: object, required: [path], additionalProperties: false, properties: {path: {type: string, maxLength: 200}, size: {type: integer}, note: {type: string}, id: {type: string}}}
+    require:
+    - {id: inside, that: 'args.path.within("internal") || args.path.within("draft")'}
+  upload:
+    require: [{id: enabled, that: 'mandatory("policy.external_upload") == true'}]
+  plain: {}
+namespaces:
+  policy: {class: mandatory, combine: all_true}
+`
+
+// newRules is a tree root → middle → leaf under rulesPolicy.
+func newRules(t rapid.TB) *tinyLog {
+	t.Helper()
+	l := newTinyLog(t)
+	documents := []string{rulesPolicy}
+	for _, a := range []string{"root", "middle", "leaf"} {
+		text := "apiVersion: ledgerd/v1\nkind: Agent\nid: " + a + "\n"
+		if a == "middle" {
+			text += "parent: root\n"
+		} else if a == "leaf" {
+			text += "parent: middle\n"
+		}
+		documents = append(documents, text+"capabilities: [memory.read, memory.write, save, upload, plain]\npublic_key: "+publicKey(a)+"\n")
+	}
+	l.mustAsk(reason.ControlDone, wire.Control, AdminID, "apply", object{"documents": documents})
+	return l
+}
+
+func (l *tinyLog) authorize(want reason.Code, who, action string, arguments object) *Outcome {
+	l.t.Helper()
+	return l.mustAsk(want, wire.Propose, who, "action.authorize", object{"action": action, "arguments": arguments})
+}
+
+func (l *tinyLog) restrict(want reason.Code, who, id, require string) {
+	l.t.Helper()
+	l.mustAsk(want, wire.Propose, who, "restriction.add", object{"id": id, "action": "save", "require": require})
+}
+
+func TestR61_RulesOnArguments(t *testing.T) {
+	l := newRules(t)
+	l.authorize(reason.ActionAllowed, "leaf", "save", object{"path": "draft/a", "size": 3})
+	for _, arguments := range []object{{}, {"path": 1}, {"path": "draft/a", "size": "9"}, {"path": "draft/a", "size": 1.5}, {"path": "draft/a", "extra": 1}} {
+		l.authorize(reason.ArgumentSchema, "leaf", "save", arguments)
+	}
+	o := l.authorize(reason.RequirementFailed, "leaf", "save", object{"path": "drafts/a"})
+	if o.Decision.Rule != "inside" || o.Decision.Owner != "" || !slices.Equal(o.Decision.Failed, []string{"inside"}) {
+		t.Errorf("%+v", o.Decision)
+	}
+	l.authorize(reason.RequirementError, "leaf", "save", object{"path": "draft/../../etc/passwd"})
+
+	// A mandatory record of the lineage, as it is at that moment: missing denies.
+	l.authorize(reason.RequirementError, "leaf", "upload", object{})
+	load := func(owner string, value any) {
+		l.mustAsk(reason.ControlDone, wire.Control, AdminID, "memory.load",
+			object{"owner_agent_id": owner, "namespace": "policy", "key": "external_upload", "value": value})
+	}
+	load("root", true)
+	l.authorize(reason.ActionAllowed, "leaf", "upload", object{})
+	load("middle", false)
+	l.authorize(reason.RequirementFailed, "leaf", "upload", object{})
+	l.authorize(reason.ActionAllowed, "root", "upload", object{})
+}
+
+func TestR41_ArgumentRulesOfSteps(t *testing.T) {
+	l := newRules(t)
+	l.restrict(reason.RestrictionAdded, "root", "small", "!has(args.size) || args.size <= 10")
+	steps := []object{
+		{"step_id": "good", "action": "save", "arguments": object{"path": "draft/a"}},
+		{"step_id": "shape", "action": "save", "arguments": object{"path": 1}},
+		{"step_id": "where", "action": "save", "arguments": object{"path": "else/a", "size": 11}},
+	}
+	o := l.mustAsk(reason.ArgumentSchema, wire.Propose, "leaf", "sop.validate", object{"sop": object{"sop_id": "p", "version": 1, "steps": steps}})
+	for i, want := range []reason.Code{reason.StepAllowed, reason.ArgumentSchema, reason.RequirementFailed} {
+		if o.Steps[i].Reason != string(want) {
+			t.Errorf("step %d: %s, want %s", i+1, o.Steps[i].Reason, want)
+		}
+	}
+	if d := o.Steps[2]; d.Rule != "inside" || !slices.Equal(d.Failed, []string{"inside", "root:small"}) {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestR62_RestrictionsAreInherited(t *testing.T) {
+	l := newRules(t)
+	l.restrict(reason.RestrictionAdded, "middle", "b-small", "!has(args.size) || args.size <= 10")
+	l.restrict(reason.RestrictionAdded, "middle", "b-small", "!has(args.size) || args.size <= 10")
+	l.restrict(reason.RecordExists, "middle", "b-small", "true")
+	l.restrict(reason.RestrictionAdded, "root", "z", `args.path != "draft/no"`)
+	l.restrict(reason.RestrictionAdded, "leaf", "a", `args.note == "x"`)
+	l.restrict(reason.PolicyInvalid, "leaf", "c", `args.path == ["a"]`)
+	l.mustAsk(reason.PolicyInvalid, wire.Propose, "leaf", "restriction.add", object{"id": "c", "action": "other", "require": "true"})
+
+	o := l.authorize(reason.RequirementFailed, "leaf", "save", object{"path": "draft/no", "size": 11})
+	d := o.Decision
+	if d.Rule != "z" || d.Owner != "root" || !slices.Equal(d.Failed, []string{"root:z", "middle:b-small", "leaf:a"}) {
+		t.Errorf("%+v", d)
+	}
+	l.authorize(reason.ActionAllowed, "root", "save", object{"path": "draft/a", "size": 11})
+	l.authorize(reason.RequirementFailed, "middle", "save", object{"path": "draft/a", "size": 11})
+
+	// Only an admin takes one away.
+	remove := object{"agent_id": "middle", "id": "b-small"}
+	if o := l.ask(wire.Propose, "middle", "restriction.remove", toJSON(remove)); o.Decision.Allowed {
+		t.Error("an agent removed its restriction")
+	}
+	l.authorize(reason.RequirementFailed, "middle", "save", object{"path": "draft/a", "size": 11})
+	l.mustAsk(reason.ControlDone, wire.Control, AdminID, "restriction.remove", remove)
+	l.authorize(reason.ActionAllowed, "middle", "save", object{"path": "draft/a", "size": 11})
+	l.mustAsk(reason.NotFound, wire.Control, AdminID, "restriction.remove", remove)
+}
+
+func TestR61_ResourcesAreWhatTheRegistrySays(t *testing.T) {
+	l := newRules(t)
+	l.restrict(reason.RestrictionAdded, "root", "public", `!has(args.id) || resource(args.id).classification == "public"`)
+	save := object{"path": "draft/a", "id": "doc/1"}
+	l.authorize(reason.RequirementError, "leaf", "save", save)
+	l.mustAsk(reason.ControlDone, wire.Control, AdminID, "resource.set", object{"id": "doc/1", "classification": "secret", "tags": []string{"b", "a"}})
+	l.authorize(reason.RequirementFailed, "leaf", "save", save)
+	l.mustAsk(reason.ControlDone, wire.Control, AdminID, "resource.set", object{"id": "doc/1", "classification": "public"})
+	l.authorize(reason.ActionAllowed, "leaf", "save", save)
+	if o := l.ask(wire.Propose, "root", "resource.set", `{"id":"doc/1","classification":"public"}`); o.Decision.Allowed {
+		t.Error("an agent classified a resource")
+	}
+}
+
+// shape is a requirement whose meaning is written twice: in CEL, and here.
+type shape struct {
+	cel  string
+	hold func(path string, size int, sized bool) bool
+}
+
+// shapes of requirements; what cannot be judged does not hold.
+func drawShape(t *rapid.T) shape {
+	n := rapid.IntRange(0, 9).Draw(t, "n")
+	dir := rapid.SampledFrom([]string{"draft", "draft/a", "internal"}).Draw(t, "dir")
+	switch rapid.IntRange(0, 5).Draw(t, "shape") {
+	case 0:
+		return shape{fmt.Sprintf("args.size <= %d", n), func(_ string, size int, sized bool) bool { return sized && size <= n }}
+	case 1:
+		return shape{fmt.Sprintf("!has(args.size) || args.size > %d", n), func(_ string, size int, sized bool) bool { return !sized || size > n }}
+	case 2:
+		return shape{fmt.Sprintf("args.path.within(%q)", dir), func(path string, _ int, _ bool) bool {
+			return !strings.Contains(path, "..") && strings.HasPrefix(path, dir+"/")
+		}}
+	case 3:
+		return shape{fmt.Sprintf("!args.path.within(%q)", dir), func(path string, _ int, _ bool) bool {
+			return !strings.Contains(path, "..") && !strings.HasPrefix(path, dir+"/")
+		}}
+	case 4:
+		return shape{fmt.Sprintf("args.size != %d", n), func(_ string, size int, sized bool) bool { return sized && size != n }}
+	}
+	return shape{`["draft","internal"].exists(d, args.path == d + "/x")`, func(path string, _ int, _ bool) bool {
+		return path == "draft/x" || path == "internal/x"
+	}}
+}
+
+// R62: over more than 10,000 judgements by rules added at random, an evaluator
+// of its own says what is allowed, and no added rule allows what was denied.
+func TestR62_AddingNeverAllows(t *testing.T) {
+	cases := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		l := newRules(t)
+		agents := []string{"root", "middle", "leaf"}
+		type request struct {
+			who, path string
+			size      int
+			sized     bool
+		}
+		var requests []request
+		for _, who := range agents {
+			for _, path := range []string{"draft/x", "draft/a/x", "internal/x", "draft/../x", "else/x"} {
+				size := rapid.IntRange(0, 9).Draw(rt, "size")
+				requests = append(requests, request{who, path, size, rapid.Bool().Draw(rt, "sized")})
+			}
+		}
+		var rules [3][]shape
+		before := map[request]bool{}
+		for round := range 7 {
+			if round > 0 {
+				owner, s := rapid.IntRange(0, 2).Draw(rt, "owner"), drawShape(rt)
+				l.restrict(reason.RestrictionAdded, agents[owner], fmt.Sprintf("r%d", round), s.cel)
+				rules[owner] = append(rules[owner], s)
+			}
+			for _, r := range requests {
+				arguments := object{"path": r.path}
+				if r.sized {
+					arguments["size"] = r.size
+				}
+				allowed := l.ask(wire.Propose, r.who, "action.authorize", toJSON(object{"action": "save", "arguments": arguments})).Decision.Allowed
+				want := r.path == "draft/x" || r.path == "draft/a/x" || r.path == "internal/x"
+				for i := range slices.Index(agents, r.who) + 1 {
+					for _, s := range rules[i] {
+						want = want && s.hold(r.path, r.size, r.sized)
+					}
+				}
+				was, judged := before[r]
+				switch {
+				case allowed != want:
+					rt.Fatalf("%+v: allowed %v, the plain evaluator says %v", r, allowed, want)
+				case judged && allowed && !was:
+					rt.Fatalf("%+v: another rule allowed it", r)
+				}
+				before[r] = allowed
+				cases++
+			}
+		}
+	})
+	if cases < 10_000 {
+		t.Errorf("%d cases", cases)
+	}
+}
