@@ -334,7 +334,7 @@ func (s sizes) EstimateCallCost(function, _ string, target *cost.AstNode, args [
 		}
 		most += min(size.Max, events.ArgumentsBytesMax)
 	}
-	return &cost.CallEstimate{CostEstimate: cost.CostEstimate{Min: 1, Max: 1 + most/10}}
+	return &cost.CallEstimate{CostEstimate: cost.Estimate{Min: 1, Max: 1 + most/10}}
 }
 
 // callCosts is what our functions cost when they are called.

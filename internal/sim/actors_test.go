@@ -324,7 +324,7 @@ func (w *world) proposal(from *actor) (operation string, body object) {
 	case at < 98:
 		return w.registration(false)
 	}
-	return pick(w, []string{"no.such", "memory.wipe_all", "grant.lend", "restriction.add"}), object{}
+	return pick(w, []string{"no.such", "memory.wipe_all", "grant.lend", "restriction.take"}), object{}
 }
 
 // revision adds the one that is right, mostly.
