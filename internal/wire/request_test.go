@@ -323,7 +323,7 @@ func TestKnownOperations(t *testing.T) {
 		known     bool
 	}{
 		{Propose, "memory.write", true}, {Control, "memory.write", false}, {Control, "apply", true}, {Propose, "apply", false},
-		{Propose, "sop.submit", true}, {Propose, "grant.give", true}, {Propose, "restriction.add", false}, {Control, "emergency.deny", true}, {Control, "hold.place", false},
+		{Propose, "sop.submit", true}, {Propose, "grant.give", true}, {Propose, "restriction.add", true}, {Propose, "restriction.take", false}, {Control, "emergency.deny", true}, {Control, "hold.place", false},
 		{Query, "memory.read", false}, {"", "memory.read", false}, {Propose, "", false}, {Propose, "Memory.Write", false},
 	} {
 		want := events.Unsupported
