@@ -63,6 +63,31 @@ type RevokeGrantRequest struct {
 	To        string `json:"to"`
 }
 
+// RestrictionRequest is a requirement on an action's arguments, in CEL, that
+// the sender and all beneath it are held to.
+type RestrictionRequest struct {
+	Meta
+	ID      string `json:"id"` // unique among the sender's
+	Action  string `json:"action"`
+	Require string `json:"require"`
+}
+
+// RemoveRestrictionRequest names a restriction that an admin takes away.
+type RemoveRestrictionRequest struct {
+	Meta
+	AgentID string `json:"agent_id"`
+	ID      string `json:"id"`
+}
+
+// ResourceRequest says what an object is, in the place of what was said before.
+type ResourceRequest struct {
+	Meta
+	ID             string   `json:"id"`
+	Classification string   `json:"classification"`
+	Owner          string   `json:"owner,omitempty"`
+	Tags           []string `json:"tags,omitempty"`
+}
+
 // AuthorizeRequest asks whether an action may be done with these arguments.
 type AuthorizeRequest struct {
 	Meta
@@ -144,6 +169,21 @@ func (c *Client) RevokeGrant(ctx context.Context, r RevokeGrantRequest) (*Reply,
 	return c.Propose(ctx, "grant.revoke", r)
 }
 
+// Restrict holds the sender and all beneath it to one more requirement.
+func (c *Client) Restrict(ctx context.Context, r RestrictionRequest) (*Reply, error) {
+	return c.Propose(ctx, "restriction.add", r)
+}
+
+// RemoveRestriction takes a restriction away from its agent; for admins.
+func (c *Client) RemoveRestriction(ctx context.Context, r RemoveRestrictionRequest) (*Reply, error) {
+	return c.Control(ctx, "restriction.remove", r)
+}
+
+// SetResource says what an object is that arguments may name; for admins.
+func (c *Client) SetResource(ctx context.Context, r ResourceRequest) (*Reply, error) {
+	return c.Control(ctx, "resource.set", r)
+}
+
 // Authorize asks whether an action may be done.
 func (c *Client) Authorize(ctx context.Context, r AuthorizeRequest) (*Reply, error) {
 	return c.Propose(ctx, "action.authorize", r)
@@ -172,6 +212,8 @@ type (
 	EventsPage   = wire.Events
 	Agent        = wire.Agent
 	Principal    = wire.Principal
+	Restriction  = wire.Restriction
+	Resource     = wire.Resource
 	Explanation  = wire.Explanation
 	Proof        = wire.Proof
 	Policy       = wire.Policy
@@ -262,6 +304,37 @@ func (c *Client) Principals(ctx context.Context) (principals []Principal, seq ui
 		}
 		args["after"] = page.Next
 	}
+}
+
+// Resources lists the registry of resources, page by page.
+func (c *Client) Resources(ctx context.Context) (resources []Resource, seq uint64, err error) {
+	args := map[string]string{}
+	for {
+		page, err := ask[wire.Resources](ctx, c, "resources", args)
+		if err != nil {
+			return nil, 0, err
+		}
+		if seq == 0 {
+			seq = page.Seq
+		}
+		resources = append(resources, page.Resources...)
+		if page.Next == "" || len(page.Resources) == 0 {
+			return resources, seq, nil
+		}
+		args["after"] = page.Next
+	}
+}
+
+// Resource is what the registry says of one object.
+func (c *Client) Resource(ctx context.Context, id string) (*Resource, error) {
+	page, err := ask[wire.Resources](ctx, c, "resources", named("id", id))
+	if err != nil {
+		return nil, err
+	}
+	if len(page.Resources) != 1 {
+		return nil, errors.New("the ledger's answer names no resource")
+	}
+	return &page.Resources[0], nil
 }
 
 // Explain asks how an operation of an agent (empty: of the sender) would be

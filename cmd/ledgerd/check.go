@@ -14,6 +14,8 @@ const (
 	idGrammar        = "a-z, 0-9, _ and -, a letter or digit first, at most 63, and not all, any, svc, sys or none"
 	namespaceGrammar = "at most 8 parts of a-z, 0-9, _ and - joined by dots, each with a letter or digit first, at most 128 characters"
 	keyGrammar       = "a-z, 0-9, _ and -, a letter or digit first, no dot, at most 128"
+	tokenGrammar     = "at most 64 of A-Z, a-z, 0-9, _, . and -, a letter or digit first"
+	resourceGrammar  = "at most 128 of A-Z, a-z, 0-9 and _ . : / -"
 	actionGrammar    = "at most 6 parts of a-z, 0-9, _ and - joined by dots, at most 64 characters"
 )
 

@@ -30,7 +30,7 @@ type app struct {
 // laterCommands come with later releases; naming them is no typing mistake.
 var laterCommands = []string{
 	"action", "approve", "backup", "key", "mcp",
-	"payload", "proof", "resource", "restore", "watch", "witness",
+	"payload", "proof", "restore", "watch", "witness",
 }
 
 const exitCodes = `Exit codes:
@@ -77,7 +77,7 @@ decision into a log that anyone can verify. Begin with "ledgerd demo".
 	})
 	root.AddCommand(
 		a.demoCommand(), a.initCommand(), a.serveCommand(), a.applyCommand(),
-		a.agentCommand(), a.principalCommand(), a.memoryCommand(), a.grantCommand(), a.sopCommand(), a.runCommand(), a.denyCommand(), a.policyCommand(), a.diffCommand(),
+		a.agentCommand(), a.principalCommand(), a.memoryCommand(), a.grantCommand(), a.restrictionCommand(), a.resourceCommand(), a.sopCommand(), a.runCommand(), a.denyCommand(), a.policyCommand(), a.diffCommand(),
 		a.canICommand(), a.explainCommand(), a.tailCommand(), a.decisionsCommand(),
 		a.clockCommand(), a.benchCommand(), a.doctorCommand(), a.exportCommand(), a.errorsCommand(), a.versionCommand(),
 	)

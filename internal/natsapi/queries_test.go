@@ -10,6 +10,9 @@ import (
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/natsapi"
+	"github.com/ledgerd/ledgerd/internal/policy"
+	"github.com/ledgerd/ledgerd/internal/reason"
+	"github.com/ledgerd/ledgerd/internal/wire"
 )
 
 // TestR22_QueriesLookNeitherUpNorInto: what an agent asks about others tells it
@@ -169,4 +172,36 @@ func TestR66_OneIDTakesNotEveryConnection(t *testing.T) {
 		}
 		return err == nil
 	})
+}
+
+// What binds an agent it may know, however much it is: texts are left out
+// before the answer is.
+func TestRestrictionsAreListedWhereTheyBind(t *testing.T) {
+	f := openFront(t)
+	long := strings.Repeat(`args.path != "<>&" && `, 80) + `args.path != ""`
+	for _, id := range []string{"report_manager", "researcher", "formatter"} {
+		for i := range policy.RestrictionsMax {
+			r := f.ask(id, "propose", "restriction.add", fmt.Sprintf(`{"id":"r%d","action":"artifact.save","require":%s}`, i, events.AppendString(nil, long)))
+			if r.Reason != string(reason.RestrictionAdded) {
+				t.Fatal(r.Text)
+			}
+		}
+	}
+	var has wire.Capabilities
+	r := f.ask("formatter", "query", "capabilities", `{}`)
+	if err := json.Unmarshal([]byte(r.Text), &has); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(has.Restrictions); n != 3*policy.RestrictionsMax || has.Restrictions[0].AgentID != "report_manager" || has.Restrictions[0].Require != long || has.Restrictions[n-1].AgentID != "formatter" {
+		t.Errorf("%d restrictions: %.300s", n, r.Text)
+	}
+	if len(r.Text) > events.ReplyBytesMax {
+		t.Errorf("an answer of %d bytes", len(r.Text))
+	}
+	if r := f.ask("report_manager", "query", "capabilities", `{}`); strings.Contains(r.Text, `"researcher"`) {
+		t.Errorf("the restrictions of those below are not one's own: %.300s", r.Text)
+	}
+	if r := f.ask("researcher", "query", "capabilities", `{"agent_id":"report_manager"}`); r.Reason != string(reason.NotFound) {
+		t.Errorf("a look upwards: %.300s", r.Text)
+	}
 }

@@ -164,6 +164,8 @@ func (a *api) answer(s *projection.State, w asker, what string, q *wire.QueryReq
 		return a.policy(w, q)
 	case "history":
 		return a.history(w, q)
+	case "resources":
+		return resources(s, w, q)
 	case "events":
 		return a.events(s, w, q)
 	case "proof":
@@ -206,7 +208,7 @@ func capabilitiesOf(s *projection.State, id string) wire.Capabilities {
 	agent := s.Agent(id)
 	out := wire.Capabilities{
 		AgentID: id, Declared: list(agent.Declared), Use: list(agent.Use), Writes: agent.Writes,
-		Effective: list(s.Effective(agent)), Removed: []wire.Removed{}, Seq: s.Seq,
+		Effective: list(s.Effective(agent)), Removed: []wire.Removed{}, Restrictions: restrictionsOn(agent), Seq: s.Seq,
 	}
 	if len(agent.Use) == 0 {
 		out.Use = out.Declared
@@ -390,7 +392,7 @@ func agents(s *projection.State, w asker, q *wire.QueryRequest) func() []byte {
 		}
 		entry := wire.Agent{
 			AgentID: id, Depth: a.Depth, Capabilities: list(a.Declared), Effective: list(s.Effective(a)),
-			Use: a.Use, Writes: a.Writes, PublicKey: a.PublicKey, Revoked: a.Revoked,
+			Use: a.Use, Writes: a.Writes, Restrictions: restrictionsOf(a), PublicKey: a.PublicKey, Revoked: a.Revoked,
 		}
 		if a.Parent != nil {
 			entry.ParentID = a.Parent.ID

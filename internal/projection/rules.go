@@ -94,6 +94,13 @@ func (s *State) Resource(id string) (policy.Resource, bool) {
 // ResourceCount is how many resources the registry has.
 func (s *State) ResourceCount() int { return len(s.resources) }
 
+// EachResource calls fn for every resource of the registry, in no order.
+func (s *State) EachResource(fn func(policy.Resource)) {
+	for _, r := range s.resources {
+		fn(r)
+	}
+}
+
 // Resources returns the registry, by id.
 func (s *State) Resources() []policy.Resource {
 	list := make([]policy.Resource, 0, len(s.resources))

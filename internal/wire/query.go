@@ -19,9 +19,10 @@ type QueryRequest struct {
 	Operation   string // explain
 	Request     []byte // explain: canonical
 	Root        string // agents
-	After       string // agents, principals: continue behind this id
+	Resource    string // resources: that one alone
+	After       string // agents, principals, resources: continue behind this id
 	From        uint64 // events, history
-	Limit       uint64 // events, agents, principals, history; 0 = as many as fit
+	Limit       uint64 // events, agents, principals, resources, history; 0 = as many as fit
 	Category    string // events
 	Agent       string // events
 }
@@ -62,6 +63,10 @@ var queries = map[string]func(*fields, *QueryRequest){
 	},
 	"principals": func(f *fields, q *QueryRequest) {
 		q.After, q.Limit = f.optID("after"), f.optPositive("limit")
+	},
+	"resources": func(f *fields, q *QueryRequest) {
+		q.Resource = f.printable("id", events.ValidResourceID)
+		q.After, q.Limit = f.printable("after", events.ValidResourceID), f.optPositive("limit")
 	},
 	"events": func(f *fields, q *QueryRequest) {
 		q.From, q.Limit = f.positive("from"), f.positive("limit")
@@ -126,7 +131,9 @@ type Capabilities struct {
 	Effective []string  `json:"effective"`
 	Removed   []Removed `json:"removed"`
 	Writes    []string  `json:"writes,omitempty"` // its own; those above it limit it too
-	Seq       uint64    `json:"seq"`
+
+	Restrictions []Restriction `json:"restrictions,omitempty"` // of its whole lineage, the root's first
+	Seq          uint64        `json:"seq"`
 }
 
 // Removed names a declared capability that is not effective and the level,
@@ -153,8 +160,10 @@ type Agent struct {
 	Effective    []string `json:"effective"`
 	Use          []string `json:"use,omitempty"`
 	Writes       []string `json:"writes,omitempty"`
-	PublicKey    string   `json:"public_key"`
-	Revoked      bool     `json:"revoked"`
+
+	Restrictions []Restriction `json:"restrictions,omitempty"` // its own
+	PublicKey    string        `json:"public_key"`
+	Revoked      bool          `json:"revoked"`
 }
 
 // Principals answers the query of that name, sorted by id. Next, if any, is
