@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"github.com/ledgerd/ledgerd/internal/events"
@@ -48,11 +49,15 @@ type Outcome struct {
 	args      []byte     // canonical arguments to digest into Decision
 	stepArgs  [][]byte   // the same for Steps
 
-	// Room for what nearly every outcome has, so that it is allocated with it.
+	// Room for what nearly every outcome has, so that it is allocated with it,
+	// and for what a procedure takes, which the next one takes over.
 	decision events.Decision
 	reading  Reading
 	written  events.MemoryWritten
 	effects  [1]Effect
+	judge    judge
+	steps    []events.Decision
+	room     sop.Room
 }
 
 // Effect is an event that follows from the decision.
@@ -93,8 +98,9 @@ func (o *Outcome) Decide(s *projection.State, p *Proposal) { o.decide(s, p, nil)
 func (o *Outcome) decide(s *projection.State, p *Proposal, trace *trace) {
 	*o = Outcome{decision: events.Decision{
 		Subject: p.Subject, Operation: p.Operation, PolicyVersion: s.PolicyVersion(), PolicyDigest: s.PolicyDigest(),
-	}}
-	j := judge{s: s, p: p, d: &o.decision, out: o, trace: trace}
+	}, Steps: o.Steps[:0], stepArgs: o.stepArgs[:0], steps: o.steps[:0], room: o.room}
+	j := &o.judge
+	*j = judge{s: s, p: p, d: &o.decision, out: o, trace: trace}
 	if j.agent = s.Agent(p.Subject); j.agent != nil {
 		j.d.Lineage = j.agent.LineageIDs()
 	} else {
@@ -122,6 +128,7 @@ func (o *Outcome) decide(s *projection.State, p *Proposal, trace *trace) {
 	}
 	j.out.Hidden = reason.Told(code) != code
 	j.out.Decision = j.d
+	*j = judge{}
 }
 
 type judge struct {
@@ -226,7 +233,7 @@ func (j *judge) proposal() reason.Code {
 	case *wire.ActionAuthorize:
 		return j.authorize(r)
 	case *wire.SOPValidate:
-		return j.sop(r.SOP)
+		return j.sop(r.SOP, &j.out.room)
 	case *wire.SOPSubmit:
 		return j.submit(r)
 	case *wire.RunCancel:
@@ -419,8 +426,8 @@ func (j *judge) authorize(r *wire.ActionAuthorize) reason.Code {
 
 // sop judges the whole procedure before anything of it could start: every step
 // gets its decision, good or bad, and one bad step refuses all.
-func (j *judge) sop(v events.Value) reason.Code {
-	procedure, code := sop.Parse(v)
+func (j *judge) sop(v events.Value, room *sop.Room) reason.Code {
+	procedure, code := room.Parse(v)
 	j.d.SOPID = procedure.ID
 	if procedure.Version > 0 {
 		j.d.SOPVersion = uint64(procedure.Version)
@@ -428,7 +435,7 @@ func (j *judge) sop(v events.Value) reason.Code {
 	if j.fails("procedure", code != "") {
 		return code
 	}
-	results, code := sop.Validate(procedure, j.scope())
+	results, code := room.Validate(procedure, j.scope())
 	j.fails("every step", !code.Allowed())
 	j.steps(procedure, results)
 	j.out.procedure = procedure.Steps
@@ -453,27 +460,33 @@ func (j *judge) scope() sop.Scope {
 
 // steps makes the decision on each step, from what they have in common.
 func (j *judge) steps(procedure sop.SOP, results []sop.StepResult) {
-	decisions := make([]events.Decision, len(results))
-	j.out.Steps, j.out.stepArgs = make([]*events.Decision, len(results)), make([][]byte, len(results))
+	o := j.out
+	o.steps = slices.Grow(o.steps, len(results))[:len(results)]
+	o.Steps, o.stepArgs = slices.Grow(o.Steps, len(results)), slices.Grow(o.stepArgs, len(results))
+	length := 0
+	for i := range results {
+		length += len(procedure.ID) + 1 + len(results[i].StepID)
+	}
 	var names strings.Builder // of all resources, end to end
-	names.Grow(32 * len(results))
+	names.Grow(length)
 	for i := range results {
 		names.WriteString(procedure.ID)
 		names.WriteByte(':')
 		names.WriteString(results[i].StepID)
 	}
 	rest := names.String()
-	for i, result := range results {
-		step := &decisions[i]
+	for i := range results {
+		result := &results[i]
+		step := &o.steps[i]
 		*step = *j.d
 		step.Operation, step.OperationID = "sop.validate", ""
 		step.StepID, step.Action = result.StepID, result.Action
 		n := len(procedure.ID) + 1 + len(result.StepID)
 		step.Resource, rest = rest[:n], rest[n:]
-		step.Reason, step.Allowed = string(result.Reason), result.Reason.Allowed()
+		step.Reason, step.Allowed = string(result.Reason), result.Reason == reason.StepAllowed
 		if b, ok := j.broken[result.StepID]; ok && !step.Allowed {
 			b.tell(step)
 		}
-		j.out.Steps[i], j.out.stepArgs[i] = step, procedure.Steps[i].Arguments
+		o.Steps, o.stepArgs = append(o.Steps, step), append(o.stepArgs, procedure.Steps[i].Arguments)
 	}
 }

@@ -256,7 +256,7 @@ var faults = []fault{
 		patches: []patch{{"internal/sop/validate.go", `			whole = code
 		}
 `, `			whole = code
-			return results[:i+1], whole
+			return r.results, whole
 		}
 `}},
 	},

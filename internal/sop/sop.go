@@ -6,6 +6,8 @@
 package sop
 
 import (
+	"slices"
+
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/reason"
 )
@@ -24,8 +26,21 @@ type Step struct {
 	Action    string
 	Arguments []byte // canonical JSON, an object
 
-	arguments events.Value
+	arguments *events.Value
 }
+
+var noArguments = events.Value{Kind: events.Object}
+
+// Room is what a procedure is read and judged in. What Parse and Validate return
+// lies in it, until it is used again.
+type Room struct {
+	steps     []Step
+	canonical []byte // of all arguments, end to end
+	results   []StepResult
+}
+
+// Parse is Room.Parse in room of its own.
+func Parse(v events.Value) (SOP, reason.Code) { return new(Room).Parse(v) }
 
 // Parse reads the "sop" of a request. It returns the procedure and no code, or
 // the code of the first fault of the whole, in the order of its fields; the
@@ -33,7 +48,7 @@ type Step struct {
 //
 // What is wrong with one step alone is left to Validate: an empty id, an action
 // that is none, arguments other than the action's.
-func Parse(v events.Value) (SOP, reason.Code) {
+func (r *Room) Parse(v events.Value) (SOP, reason.Code) {
 	if v.Kind != events.Object {
 		return SOP{}, reason.SOPMalformed
 	}
@@ -59,30 +74,31 @@ func Parse(v events.Value) (SOP, reason.Code) {
 	case len(steps.Elements) > events.SOPStepsMax:
 		return sop, reason.SOPTooLarge
 	}
-	parsed := make([]Step, len(steps.Elements))
-	canonical := make([]byte, 0, 64*len(parsed)) // of all arguments, end to end
+	n := len(steps.Elements)
+	r.steps, r.canonical = slices.Grow(r.steps[:0], n)[:n], slices.Grow(r.canonical[:0], 64*n)
 	for i := range steps.Elements {
 		var ok bool
-		if canonical, ok = parsed[i].parse(&steps.Elements[i], canonical); !ok {
+		if r.canonical, ok = r.steps[i].parse(&steps.Elements[i], r.canonical); !ok {
 			return sop, reason.SOPMalformed
 		}
 	}
-	sop.Steps = parsed
+	sop.Steps = r.steps
 	return sop, ""
 }
 
 // parse reads a step and appends its canonical arguments to canonical.
 func (s *Step) parse(v *events.Value, canonical []byte) ([]byte, bool) {
-	var id, action events.Value
-	s.arguments = events.Value{Kind: events.Object}
+	var none events.Value
+	id, action := &none, &none
+	s.arguments = &noArguments
 	for i := range v.Members {
 		switch m := &v.Members[i]; m.Name {
 		case "step_id":
-			id = m.Value
+			id = &m.Value
 		case "action":
-			action = m.Value
+			action = &m.Value
 		case "arguments":
-			s.arguments = m.Value
+			s.arguments = &m.Value
 		default:
 			return canonical, false
 		}

@@ -214,7 +214,7 @@ func TestR41_StepsAreJudgedInOrder(t *testing.T) {
 		{"s", "memory.delete", `{"owner_agent_id":"researcher","namespace":"n","key":"k","expected_revision":1}`, reason.StepAllowed},
 	} {
 		arguments := value(t, row.arguments)
-		step := Step{row.id, row.action, arguments.AppendCanonical(nil), arguments}
+		step := Step{row.id, row.action, arguments.AppendCanonical(nil), &arguments}
 		results, whole := Validate(SOP{ID: "p", Version: 1, Steps: []Step{step}}, lab())
 		if len(results) != 1 || results[0].Reason != row.want {
 			t.Errorf("%q %.120s: %v, want %s", row.action, row.arguments, results, row.want)
@@ -231,7 +231,7 @@ func TestR41_StepsAreJudgedInOrder(t *testing.T) {
 // A step needs memory.write to delete, and holding it is asked under that name.
 func TestDeletingNeedsMemoryWrite(t *testing.T) {
 	arguments := value(t, `{"owner_agent_id":"researcher","namespace":"n","key":"k","expected_revision":1}`)
-	procedure := SOP{ID: "p", Version: 1, Steps: []Step{{"s", "memory.delete", arguments.AppendCanonical(nil), arguments}}}
+	procedure := SOP{ID: "p", Version: 1, Steps: []Step{{"s", "memory.delete", arguments.AppendCanonical(nil), &arguments}}}
 	scope := lab()
 	scope.Holds = policy.NewSet("memory.read", "memory.delete").Has
 	if _, whole := Validate(procedure, scope); whole != reason.ActionNotInEffectiveCapabilities {
@@ -246,7 +246,7 @@ func TestR41_CapabilityBeforeOwnerBeforeLineage(t *testing.T) {
 	scope := lab()
 	scope.Known = func(string) bool { return true }
 	judge := func(action string) reason.Code {
-		results, _ := Validate(SOP{Steps: []Step{{ID: "s", Action: action, arguments: arguments}}}, scope)
+		results, _ := Validate(SOP{Steps: []Step{{ID: "s", Action: action, arguments: &arguments}}}, scope)
 		return results[0].Reason
 	}
 	if got := judge("memory.write"); got != reason.CrossOwnerMemoryWrite {
@@ -270,7 +270,7 @@ func TestR60_WithoutPolicyNoStepIsKnown(t *testing.T) {
 	scope.Known = none.KnownAction
 	scope.Holds = func(string) bool { return true }
 	for _, action := range []string{"memory.read", "memory.write", "memory.delete", "artifact.save"} {
-		results, _ := Validate(SOP{Steps: []Step{{ID: "s", Action: action, arguments: events.Value{Kind: events.Object}}}}, scope)
+		results, _ := Validate(SOP{Steps: []Step{{ID: "s", Action: action, arguments: &noArguments}}}, scope)
 		if results[0].Reason != reason.UnknownAction {
 			t.Errorf("%s: %s", action, results[0].Reason)
 		}
@@ -344,11 +344,11 @@ func TestR44_JudgingAsksOnlyForNames(t *testing.T) {
 	arguments := value(t, `{"path":"/etc/passwd"}`)
 	before := string(arguments.AppendCanonical(nil))
 	Validate(SOP{Steps: []Step{
-		{ID: "", Action: "artifact.save", arguments: arguments},
-		{ID: "a", Action: "artifact.save", arguments: arguments},
-		{ID: "a", Action: "artifact.save", arguments: arguments},
-		{ID: "b", Action: "no.such", arguments: arguments},
-		{ID: "c", Action: "No Such", arguments: arguments},
+		{ID: "", Action: "artifact.save", arguments: &arguments},
+		{ID: "a", Action: "artifact.save", arguments: &arguments},
+		{ID: "a", Action: "artifact.save", arguments: &arguments},
+		{ID: "b", Action: "no.such", arguments: &arguments},
+		{ID: "c", Action: "No Such", arguments: &arguments},
 	}}, scope)
 	if want := []string{"known artifact.save", "holds artifact.save", "known no.such"}; !slices.Equal(asked, want) {
 		t.Errorf("asked %v, want %v", asked, want)

@@ -34,12 +34,17 @@ type StepResult struct {
 	Reason reason.Code // reason.StepAllowed, or the first check that fails
 }
 
+// Validate is Room.Validate in room of its own.
+func Validate(sop SOP, scope Scope) ([]StepResult, reason.Code) {
+	return new(Room).Validate(sop, scope)
+}
+
 // Validate judges every step, good or bad, in the order of the steps, and the
 // whole: reason.SOPAdmitted only if every step is allowed, else the reason of
 // the first that is not. Scope is asked for names only; no step sees another,
 // save that an id may stand once.
-func Validate(sop SOP, scope Scope) ([]StepResult, reason.Code) {
-	results := make([]StepResult, len(sop.Steps))
+func (r *Room) Validate(sop SOP, scope Scope) ([]StepResult, reason.Code) {
+	r.results = slices.Grow(r.results[:0], len(sop.Steps))
 	whole := reason.SOPAdmitted
 	if len(sop.Steps) == 0 {
 		whole = reason.SOPEmpty
@@ -51,12 +56,12 @@ func Validate(sop SOP, scope Scope) ([]StepResult, reason.Code) {
 		if !events.ValidAction(action) {
 			action = events.Unsupported
 		}
-		results[i] = StepResult{step.ID, action, code}
+		r.results = append(r.results, StepResult{step.ID, action, code})
 		if code != reason.StepAllowed && whole == reason.SOPAdmitted {
 			whole = code
 		}
 	}
-	return results, whole
+	return r.results, whole
 }
 
 // Judge is the verdict on one step alone: reason.StepAllowed or the first check
@@ -135,7 +140,7 @@ func (s *Step) refersOutside(lineage []string) bool {
 		owner, ok := s.arguments.Get("owner_agent_id")
 		return ok && !within(lineage, owner)
 	}
-	return anyOutside(lineage, &s.arguments)
+	return anyOutside(lineage, s.arguments)
 }
 
 func anyOutside(lineage []string, v *events.Value) bool {
