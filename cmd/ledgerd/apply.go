@@ -17,6 +17,7 @@ func (a *app) applyCommand() *cobra.Command {
 	var files []string
 	var credsDir, expected string
 	var dryRun bool
+	var signed []string
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE...",
 		Short: "Put documents (Policy, Agent, Memory, Principal) in force, all or none",
@@ -38,6 +39,10 @@ removed again.`,
 			if err != nil {
 				return err
 			}
+			signatures, err := a.signatures(signed)
+			if err != nil {
+				return err
+			}
 			return a.decided(cmd.Context(), func(ctx context.Context, c *client.Client) (reply *client.Reply, err error) {
 				known, err := registered(ctx, c)
 				if err != nil {
@@ -52,7 +57,7 @@ removed again.`,
 				if dryRun && a.output == "table" {
 					fmt.Fprintln(a.stdout, "DRY RUN, nothing is changed (the decision itself is logged)")
 				}
-				return c.Control(ctx, "apply", applyRequest{a.meta(), documents, expected, dryRun})
+				return c.Control(ctx, "apply", applyRequest{a.meta(), documents, expected, dryRun, signatures})
 			})
 		},
 	}
@@ -60,6 +65,7 @@ removed again.`,
 	cmd.Flags().StringVar(&credsDir, "creds-dir", "creds", "directory for the keys of new agents and principals")
 	cmd.Flags().StringVar(&expected, "expected-version", "", "apply only if this policy version is in force")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "judge and show what would happen; write no key, change nothing")
+	cmd.Flags().StringArrayVar(&signed, "signatures", nil, "file with signatures of the policy, one a line, where the ledger asks for one; may be repeated")
 	return cmd
 }
 
@@ -69,6 +75,7 @@ type applyRequest struct {
 	Documents       []string `json:"documents"`
 	ExpectedVersion string   `json:"expected_version,omitempty"`
 	DryRun          bool     `json:"dry_run,omitempty"`
+	Signatures      []string `json:"signatures,omitempty"`
 }
 
 // part is one document of the files, as it was written and as it reads.

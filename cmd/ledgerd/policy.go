@@ -22,7 +22,8 @@ func (a *app) policyCommand() *cobra.Command {
 		Long: `Check, try, compare and look back on policies. lint and test need no ledger: they
 judge by the functions that the ledger judges by.`,
 	}
-	cmd.AddCommand(a.policyLint(), a.policyTest(), a.policyHistory(), a.policyShow(), a.diffCommand())
+	cmd.AddCommand(a.policyLint(), a.policyTest(), a.policyHistory(), a.policyShow(), a.diffCommand(),
+		a.policyKeygen(), a.policySign(), a.policySigners())
 	return cmd
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/ledger"
 	"github.com/ledgerd/ledgerd/internal/natsapi"
+	"github.com/ledgerd/ledgerd/internal/policy"
 	"github.com/ledgerd/ledgerd/internal/store"
 	"github.com/ledgerd/ledgerd/internal/web"
 )
@@ -46,6 +47,9 @@ find it, for it tells this log from any other.`,
 			if o.Origin != "" && !events.ValidOrigin(o.Origin) {
 				return usagef("--origin %s: printable ASCII without space and plus, at most %d characters", o.Origin, events.OriginBytesMax)
 			}
+			if o.PolicySigners = policy.NewSet(o.PolicySigners...); !policy.ValidSigners(o.PolicySigners) {
+				return usagef("--policy-signer: a public key of a NATS user, U…, at most %d", policy.SignersMax)
+			}
 			o.Ledger = a.ledger
 			if err := ledger.Init(data, o); err != nil {
 				return openFault(data, err)
@@ -67,6 +71,7 @@ find it, for it tells this log from any other.`,
 		},
 	}
 	cmd.Flags().StringVar(&data, "data", "", "the directory to make")
+	cmd.Flags().StringArrayVar(&o.PolicySigners, "policy-signer", nil, "a public key one of whose signatures every policy needs (\"ledgerd policy keygen\"); may be repeated")
 	cmd.Flags().StringVar(&o.Origin, "origin", "", "the log's name for ever, like a host name with a path (default: ledgerd.local/<ledger>/<random>/1)")
 	cmd.Flags().StringVar(&o.Anchor, "anchor", "", "file of the last signed checkpoint, best on another disk (default: DIR/anchor)")
 	return cmd

@@ -63,7 +63,7 @@ REFUSALS = "id s?, code s, count i, first t, last t"
 OBJECTS = {
     "admin": "id s, public_key s",
     "previous": "origin s, checkpoint s, reason s",
-    "ledger.created": "format s, origin s, ledger s, admin admin, checkpoint_key s, permit_key s, previous previous?",
+    "ledger.created": "format s, origin s, ledger s, admin admin, checkpoint_key s, permit_key s, policy_signers l?, previous previous?",
     "ledger.opened": "rules i, build s",
     "decision.allowed": DECISION,
     "decision.denied": DECISION,
@@ -97,6 +97,7 @@ OBJECTS = {
     "restriction.added": "agent_id s, id s, action s, require s",
     "restriction.removed": "agent_id s, id s",
     "resource.set": "id s, classification s, owner s?, tags l?",
+    "signers.set": "number i, keys l",
 }
 ENVELOPE = "v i, seq i, prev h, time t, id s, type s, agent s, cause i?, payload h?"
 

@@ -36,7 +36,7 @@ func Types() []Type {
 		TypeGrantGiven, TypeGrantRevoked, TypeEmergencyDenied, TypeEmergencyLifted,
 		TypeRunAdmitted, TypeRunStarted, TypeRunFinished, TypeRunFailed, TypeRunCancelled, TypeRunDoubted, TypeRunResolved,
 		TypeEffectStarted, TypeEffectFinished, TypeEffectFailed,
-		TypeRestrictionAdded, TypeRestrictionRemoved, TypeResourceSet,
+		TypeRestrictionAdded, TypeRestrictionRemoved, TypeResourceSet, TypeSignersSet,
 	}
 }
 
@@ -104,9 +104,10 @@ type LedgerCreated struct {
 	Origin         string
 	Ledger         string
 	AdminID        string
-	AdminPublicKey string // NATS user key, U…
-	CheckpointKey  string // C2SP verifier key of the checkpoints
-	PermitKey      string // verifier key of permits, same form
+	AdminPublicKey string   // NATS user key, U…
+	CheckpointKey  string   // C2SP verifier key of the checkpoints
+	PermitKey      string   // verifier key of permits, same form
+	PolicySigners  []string // NATS user keys that sign policies, sorted; none where policies need no signature
 	Previous       *Previous
 }
 
@@ -131,6 +132,7 @@ func (b *LedgerCreated) fields(c *coder) {
 	})
 	c.str("checkpoint_key", &b.CheckpointKey)
 	c.str("permit_key", &b.PermitKey)
+	c.optStrs("policy_signers", &b.PolicySigners)
 	if !c.present("previous", b.Previous != nil) {
 		return
 	}

@@ -3,6 +3,7 @@ package events
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -57,7 +58,8 @@ func bodyCases() map[Type]bodyCase {
 		TypeLedgerCreated: {
 			&LedgerCreated{Format: Format, Origin: testOrigin, Ledger: "main", AdminID: "admin", AdminPublicKey: adminKey, CheckpointKey: testVKey(testOrigin, 1), PermitKey: testVKey(testOrigin+"/permit", 2)},
 			&LedgerCreated{Format: Format, Origin: testOrigin, Ledger: "main", AdminID: "admin", AdminPublicKey: adminKey, CheckpointKey: testVKey(testOrigin, 1), PermitKey: testVKey(testOrigin+"/permit", 2),
-				Previous: &Previous{Origin: otherOrigin, Checkpoint: otherOrigin + "\n1\nAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n\n— " + otherOrigin + " AAAA\n", Reason: "rollback"}},
+				PolicySigners: []string{agentKey},
+				Previous:      &Previous{Origin: otherOrigin, Checkpoint: otherOrigin + "\n1\nAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n\n— " + otherOrigin + " AAAA\n", Reason: "rollback"}},
 		},
 		TypeLedgerOpened: {
 			&LedgerOpened{},
@@ -113,6 +115,7 @@ func bodyCases() map[Type]bodyCase {
 		TypeRestrictionAdded:   {&RestrictionAdded{"a", "b", "c", "true"}, &RestrictionAdded{strings.Repeat("0", IDBytesMax), strings.Repeat("a", TokenBytesMax), "artifact.save", "args.path == \"a\""}},
 		TypeRestrictionRemoved: {&RestrictionRemoved{"a", "b"}, &RestrictionRemoved{strings.Repeat("0", IDBytesMax), strings.Repeat("a", TokenBytesMax)}},
 		TypeResourceSet:        {&ResourceSet{ID: "a", Classification: "b"}, &ResourceSet{"doc/1", "internal", "legal", []string{"a", "b"}}},
+		TypeSignersSet:         {&SignersSet{1, []string{}}, &SignersSet{IntegerMax, []string{adminKey, agentKey}}},
 	}
 }
 
@@ -208,7 +211,7 @@ func largest(t Type) Body {
 	switch t {
 	case TypeLedgerCreated:
 		note := origin + "\n9007199254740991\n" + strings.Repeat("A", 44) + "\n\n" + strings.Repeat("— "+origin+" "+strings.Repeat("A", 92)+"\n", 16)
-		return &LedgerCreated{Format, origin, id, id, strings.Repeat("U", 56), vkey, vkey, &Previous{origin, note, "compromise"}}
+		return &LedgerCreated{Format, origin, id, id, strings.Repeat("U", 56), vkey, vkey, slices.Repeat([]string{agentKey}, 8), &Previous{origin, note, "compromise"}}
 	case TypeLedgerOpened:
 		return &LedgerOpened{IntegerMax, strings.Repeat("\x01", 1024)}
 	case TypeDecisionAllowed, TypeDecisionDenied:
@@ -290,6 +293,8 @@ func largestOfRun(t Type, id, token string, capabilities []string) Body {
 			tags[i] = strings.Repeat("a", TokenBytesMax)
 		}
 		return &ResourceSet{strings.Repeat("a", 128), strings.Repeat("a", TokenBytesMax), strings.Repeat("a", TokenBytesMax), tags}
+	case TypeSignersSet:
+		return &SignersSet{IntegerMax, slices.Repeat([]string{agentKey}, 8)}
 	case TypeEffectFailed:
 		return &EffectFailed{effect}
 	}

@@ -5,6 +5,7 @@ const (
 	TypeRestrictionAdded   Type = "restriction.added"
 	TypeRestrictionRemoved Type = "restriction.removed"
 	TypeResourceSet        Type = "resource.set"
+	TypeSignersSet         Type = "signers.set"
 )
 
 func newRuleBody(t Type) Body {
@@ -15,6 +16,8 @@ func newRuleBody(t Type) Body {
 		return &RestrictionRemoved{}
 	case TypeResourceSet:
 		return &ResourceSet{}
+	case TypeSignersSet:
+		return &SignersSet{}
 	}
 	return nil
 }
@@ -39,6 +42,13 @@ type ResourceSet struct {
 	Tags           []string // sorted
 }
 
+// SignersSet says who signs the policies of the ledger from here on, in the
+// place of those before. Without any, policies need no signature.
+type SignersSet struct {
+	Number uint64   // counts these events from 1
+	Keys   []string // NATS user keys, U…, sorted
+}
+
 // Type returns TypeRestrictionAdded.
 func (*RestrictionAdded) Type() Type { return TypeRestrictionAdded }
 
@@ -47,6 +57,9 @@ func (*RestrictionRemoved) Type() Type { return TypeRestrictionRemoved }
 
 // Type returns TypeResourceSet.
 func (*ResourceSet) Type() Type { return TypeResourceSet }
+
+// Type returns TypeSignersSet.
+func (*SignersSet) Type() Type { return TypeSignersSet }
 
 func (b *RestrictionAdded) fields(c *coder) {
 	c.str("agent_id", &b.AgentID)
@@ -65,4 +78,9 @@ func (b *ResourceSet) fields(c *coder) {
 	c.str("classification", &b.Classification)
 	c.optStr("owner", &b.Owner)
 	c.optStrs("tags", &b.Tags)
+}
+
+func (b *SignersSet) fields(c *coder) {
+	c.uint("number", &b.Number)
+	c.strs("keys", &b.Keys)
 }

@@ -103,7 +103,8 @@ func (j *judge) applyPolicy(draft *draft, documents []policy.Document) reason.Co
 			continue
 		}
 		j.d.Resource = p.Version
-		if digest, used := j.s.VersionDigest(p.Version); used && digest != p.Digest {
+		digest, used := j.s.VersionDigest(p.Version)
+		if used && digest != p.Digest {
 			return reason.PolicyVersionExists
 		}
 		if j.s.Policy != nil && j.s.Policy.Digest == p.Digest {
@@ -111,6 +112,9 @@ func (j *judge) applyPolicy(draft *draft, documents []policy.Document) reason.Co
 			continue
 		}
 		if code := j.stillCompile(p); code != "" {
+			return code
+		}
+		if code := j.signed(p, used); code != "" {
 			return code
 		}
 		draft.policy = p

@@ -38,6 +38,8 @@ func (j *judge) control() reason.Code {
 		return j.lift(r)
 	case *wire.RestrictionRemove:
 		return j.unrestrict(r)
+	case *wire.SignersSet:
+		return j.setSigners(r)
 	case *wire.ResourceSet:
 		return j.setResource(r)
 	case *wire.RunResolve:

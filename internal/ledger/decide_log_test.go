@@ -283,6 +283,8 @@ func checkEffect(t rapid.TB, b events.Body) {
 		ok = events.ValidID(b.AgentID) && policy.Restriction{ID: b.ID, Action: b.Action, Text: b.Require}.Valid()
 	case *events.RestrictionRemoved:
 		ok = events.ValidID(b.AgentID) && events.ValidToken(b.ID)
+	case *events.SignersSet:
+		ok = b.Number > 0 && policy.ValidSigners(b.Keys)
 	case *events.ResourceSet:
 		ok = policy.Resource{ID: b.ID, Classification: b.Classification, Owner: b.Owner, Tags: b.Tags}.Valid()
 	default:

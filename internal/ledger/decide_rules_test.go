@@ -55,7 +55,7 @@ var unused = []reason.Code{
 	reason.Overloaded, reason.RateLimited, reason.StorageLow, reason.NotKnownCommitted,
 
 	reason.GrantedBy, reason.GrantGiven, reason.GrantRevoked, reason.RunCancelAccepted, reason.RestrictionAdded, reason.Redeemed,
-	reason.EmergencyDeny, reason.QuotaExceeded, reason.RequirementFailed, reason.RequirementError,
+	reason.EmergencyDeny, reason.QuotaExceeded, reason.RequirementFailed, reason.RequirementError, reason.PolicyNotSigned,
 	reason.ApprovalRequired, reason.ApprovalRejected, reason.ApprovalExpired, reason.ApprovalByProposer,
 	reason.NamespaceNotAllowed, reason.ValueNotAllowed,
 	reason.ForbiddenFlow, reason.LoopUnbounded, reason.CostExceeded, reason.MissingHandlers,

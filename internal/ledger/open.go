@@ -16,6 +16,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/policy"
 	"github.com/ledgerd/ledgerd/internal/projection"
 	"github.com/ledgerd/ledgerd/internal/store"
 )
@@ -292,6 +293,8 @@ type InitOptions struct {
 	Anchor string // default DIR/anchor
 	Clock  Clock
 	Store  store.Options
+
+	PolicySigners []string // sorted; one of them has to sign every policy
 }
 
 // Init makes a new ledger in dir, which must not exist or be empty: keys,
@@ -313,6 +316,9 @@ func Init(dir string, o InitOptions) error {
 	if !events.ValidOrigin(o.Origin) {
 		return fmt.Errorf("origin %q is not allowed: printable ASCII without space and plus, at most %d", o.Origin, events.OriginBytesMax)
 	}
+	if !policy.ValidSigners(o.PolicySigners) {
+		return fmt.Errorf("signers are public keys of NATS users, at most %d", policy.SignersMax)
+	}
 	return store.Init(dir, o.Store, o.Origin, func(tmp string, st *store.Store) error {
 		return found(tmp, st, o)
 	})
@@ -324,7 +330,7 @@ func found(tmp string, st *store.Store, o InitOptions) error {
 	if err != nil {
 		return err
 	}
-	created.Ledger = o.Ledger
+	created.Ledger, created.PolicySigners = o.Ledger, o.PolicySigners
 	e := events.Event{
 		Seq: 1, Prev: events.GenesisHash(o.Origin), Time: newClock(o.Clock, 0).now(), Agent: events.System, Body: created,
 	}

@@ -69,6 +69,22 @@ func TestR17_UseLimitsOnlyOnesOwnActs(t *testing.T) {
 	})
 }
 
+// TestR17_ACoordinatorPassesOn: what use leaves out is passed on to a child all
+// the same, and the child may use it.
+func TestR17_ACoordinatorPassesOn(t *testing.T) {
+	l := newTinyLog(t)
+	all := []string{"agent.register", "memory.read", "x.one"}
+	l.mustAsk(reason.ControlDone, wire.Control, AdminID, "apply", object{"documents": []string{naivePolicy("wide")}})
+	l.mustAsk(reason.Registered, wire.Control, AdminID, "agent.register",
+		object{"agent_id": "top", "capabilities": all, "use": []string{"agent.register"}, "public_key": publicKey("top")})
+	l.authorize(reason.ActionNotInEffectiveCapabilities, "top", "x.one", object{})
+	l.mustAsk(reason.Registered, wire.Propose, "top", "agent.register",
+		object{"agent_id": "low", "capabilities": []string{"x.one"}, "public_key": publicKey("low")})
+	l.authorize(reason.ActionAllowed, "low", "x.one", object{})
+	l.mustAsk(reason.CapabilityNotInherited, wire.Propose, "top", "agent.register",
+		object{"agent_id": "other", "capabilities": []string{"x.two"}, "public_key": publicKey("other")})
+}
+
 // writesLab is the worked case with writes on two levels.
 func writesLab(t *testing.T) *tinyLog {
 	t.Helper()

@@ -693,4 +693,130 @@ var faults = []fault{
 		name: "uses of a grant not counted", pkg: "internal/ledger", test: "TestR30_AGrantEnds",
 		patches: []patch{{"internal/projection/grants.go", `case !g.Counted:`, `case !g.Counted, g.Uses > 0:`}},
 	},
+
+	// Rules on arguments, what agents may use and write, and signatures.
+	{
+		name: "arguments of any shape", pkg: "internal/ledger", test: "TestR61_RulesOnArguments", short: true,
+		patches: []patch{{"internal/ledger/decide_rules.go", `if err == nil && declared.Arguments != nil {`, `if err == nil && declared.Arguments != nil && action == "" {`}},
+	},
+	{
+		name: "a requirement that is false lets through", pkg: "internal/ledger", test: "TestR61_RulesOnArguments", short: true,
+		patches: []patch{{"internal/ledger/decide_rules.go", `if ok && err == nil {`, `if ok || err == nil {`}},
+	},
+	{
+		name: "a requirement that fails lets through", pkg: "internal/ledger", test: "TestR61_RulesOnArguments",
+		patches: []patch{{"internal/ledger/decide_rules.go", `if ok && err == nil {`, `if ok || err != nil {`}},
+	},
+	{
+		name: "a restriction binds its agent alone", pkg: "internal/ledger", test: "TestR62_RestrictionsAreInherited",
+		patches: []patch{{"internal/ledger/decide_rules.go", `lineage := j.agent.Lineage()`, `lineage := j.agent.Lineage()[:1]`}},
+	},
+	{
+		name: "a restriction overwritten", pkg: "internal/ledger", test: "TestR62_RestrictionsAreInherited",
+		patches: []patch{{"internal/ledger/decide_rules.go", `case exists && existing == r:`, `case exists:`}},
+	},
+	{
+		name: "a denial names the first rule alone", pkg: "internal/ledger", test: "TestR62_RestrictionsAreInherited",
+		patches: []patch{{"internal/ledger/decide_rules.go", `	b.failed = append(b.failed, id)`, `	b.failed = append(b.failed[:0], id)`}},
+	},
+	{
+		name: "a missing mandatory record is no error", pkg: "internal/ledger", test: "TestR61_RulesOnArguments",
+		patches: []patch{{"internal/ledger/decide_memory.go", `	return policy.Combine(how, values)`, `	if len(values) == 0 {
+		return []byte("true"), true
+	}
+	return policy.Combine(how, values)`}},
+	},
+	{
+		name: "steps without rules", pkg: "internal/ledger", test: "TestR41_ArgumentRulesOfSteps",
+		patches: []patch{{"internal/ledger/decide_rules.go", `code, b := j.rules(step.Action, step.Arguments)`, `code, b := j.rules(step.Action, []byte("{\"path\":\"draft/a\"}"))`}},
+	},
+	{
+		name: "within by text instead of segments", pkg: "internal/policy", test: "TestR61_ClausesJudgeArguments",
+		patches: []patch{{"internal/policy/functions.go", `strings.HasPrefix(path, dir+"/"), nil`, `strings.HasPrefix(path, dir), nil`}},
+	},
+	{
+		name: "a path that climbs", pkg: "internal/policy", test: "TestARG01_NoPathClimbsOut",
+		patches: []patch{{"internal/policy/functions.go", `strings.ContainsRune(". ", rune(segment[len(segment)-1]))`, `segment[len(segment)-1] == ' '`}},
+	},
+	{
+		name: "an encoded path", pkg: "internal/policy", test: "TestARG04_NoPathReadsTwoWays",
+		patches: []patch{{"internal/policy/functions.go", `strings.ContainsAny(path, lookalikes)`, `strings.ContainsAny(path, "\x00")`}},
+	},
+	{
+		name: "a namespace by text instead of segments", pkg: "internal/policy", test: "TestR61_NamespacesBySegment",
+		patches: []patch{{"internal/policy/functions.go", `strings.HasPrefix(namespace, base+".")`, `strings.HasPrefix(namespace, base)`}},
+	},
+	{
+		name: "a mapped address is public", pkg: "internal/policy", test: "TestARG10_AddressesInOtherForms",
+		patches: []patch{{"internal/policy/functions.go", `		addr = addr.Unmap()
+`, ``}},
+	},
+	{
+		name: "a comprehension over a map", pkg: "internal/policy", test: "TestR60_ClausesThatCannotMeanIt",
+		patches: []patch{{"internal/policy/rule.go", `t.Kind() != types.ListKind`, `t.Kind() == types.IntKind`}},
+	},
+	{
+		name: "a clause at any cost", pkg: "internal/policy", test: "TestR60_ClausesThatCannotMeanIt",
+		patches: []patch{{"internal/policy/rule.go", `bound.Max > clauseCostBound`, `bound.Max == 0`}},
+	},
+	{
+		name: "use limits nothing", pkg: "internal/ledger", test: "TestR17_UseLimitsOnlyOnesOwnActs",
+		patches: []patch{{"internal/projection/rights.go", `len(a.Use) > 0 && !a.Use.Has(capability)`, `len(a.Use) > 300 && !a.Use.Has(capability)`}},
+	},
+	{
+		name: "use limits the children", pkg: "internal/ledger", test: "TestR17_ACoordinatorPassesOn",
+		patches: []patch{{"internal/ledger/decide_control.go", `	ok, _ := j.s.Holds(j.agent, capability)`, `	ok, _ := j.s.May(j.agent, capability)`}},
+	},
+	{
+		name: "writes of ancestors do not count", pkg: "internal/ledger", test: "TestR32_WritesIntersect",
+		patches: []patch{{"internal/projection/rights.go", `	for ; a != nil; a = a.Parent {
+		if len(a.Writes) > 0 &&`, `	for ; a != nil; a = nil {
+		if len(a.Writes) > 0 &&`}},
+	},
+	{
+		name: "any value under a value rule", pkg: "internal/policy", test: "TestR32_ValueRules",
+		patches: []patch{{"internal/policy/combine.go", `rule.Value.ValidateJSON(value) != nil`, `rule.Value.ValidateJSON(value) == nil && len(value) == 0`}},
+	},
+	{
+		name: "the deepest value rule alone", pkg: "internal/policy", test: "TestR32_ValueRules",
+		patches: []patch{{"internal/policy/combine.go", `			return false
+		}
+	}
+	return true
+}
+
+// covers`, `			return false
+		} else if covers(rule.Name, namespace+"."+key) {
+			return true
+		}
+	}
+	return true
+}
+
+// covers`}},
+	},
+	{
+		name: "a policy without a signature", pkg: "internal/ledger", test: "TestR67_PoliciesAreSigned", short: true,
+		patches: []patch{{"internal/ledger/decide_signers.go", `if len(j.s.Signers) == 0 {`, `if len(j.s.Signers) <= policy.SignersMax {`}},
+	},
+	{
+		name: "anybody's signature", pkg: "internal/ledger", test: "TestR67_PoliciesAreSigned",
+		patches: []patch{{"internal/policy/signature.go", `err != nil || !signers.Has(public)`, `err != nil`}},
+	},
+	{
+		name: "a signature for another ledger", pkg: "internal/ledger", test: "TestR67_PoliciesAreSigned",
+		patches: []patch{{"internal/policy/signature.go", `\n%s\n%s\n%x\n", origin, version, digest)`, `\n%s\n%x\n", version, digest)`}},
+	},
+	{
+		name: "a signed policy brought back", pkg: "internal/ledger", test: "TestR67_PoliciesAreSigned",
+		patches: []patch{{"internal/ledger/decide_signers.go", `	if used {`, `	if used && p == nil {`}},
+	},
+	{
+		name: "an admin replaces the signers", pkg: "internal/ledger", test: "TestR67_SignersChangeEachOther",
+		patches: []patch{{"internal/ledger/decide_signers.go", `if len(j.s.Signers) > 0 && !`, `if len(j.s.Signers) > policy.SignersMax && !`}},
+	},
+	{
+		name: "a signature of signers serves twice", pkg: "internal/ledger", test: "TestR67_SignersChangeEachOther",
+		patches: []patch{{"internal/policy/signature.go", `\n%s\n%d\n%s\n", origin, number, strings`, `\n%s\n%s\n", origin, strings`}},
+	},
 }

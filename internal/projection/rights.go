@@ -10,7 +10,7 @@ import (
 func keepsRights(b events.Body) bool {
 	switch b.(type) {
 	case *events.Decision, *events.MemoryWritten, *events.MemoryDeleted, *events.GrantGiven, *events.GrantRevoked,
-		*events.RestrictionAdded, *events.RestrictionRemoved, *events.ResourceSet,
+		*events.RestrictionAdded, *events.RestrictionRemoved, *events.ResourceSet, *events.SignersSet,
 		*events.RunAdmitted, *events.RunStarted, *events.RunFinished, *events.RunFailed, *events.RunCancelled, *events.RunDoubted, *events.RunResolved,
 		*events.EffectStarted, *events.EffectFinished, *events.EffectFailed:
 		return true

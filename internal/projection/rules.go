@@ -120,6 +120,14 @@ func (s *State) setResource(b *events.ResourceSet) error {
 	return nil
 }
 
+func (s *State) setSigners(b *events.SignersSet) error {
+	if b.Number != s.SignersNo+1 || !policy.ValidSigners(b.Keys) {
+		return fmt.Errorf("%w: no such signers", ErrInconsistent)
+	}
+	s.SignersNo, s.Signers = b.Number, b.Keys
+	return nil
+}
+
 func (w *snapshotWriter) restrictions(list []policy.Restriction) {
 	w.uint(uint64(len(list)))
 	for _, r := range list {

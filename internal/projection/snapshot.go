@@ -36,7 +36,7 @@ import (
 // It holds no sealed value; the values of mandatory records and the policy
 // document, which it does hold, are open payloads.
 const (
-	snapshotTag = "ledgerd/snapshot/v3\n"
+	snapshotTag = "ledgerd/snapshot/v4\n"
 	digestTag   = "ledgerd/state/v3\n"
 )
 
@@ -223,6 +223,8 @@ func (s *State) small(b []byte) []byte {
 	w.text(string(s.document))
 	w.flag(s.IsNarrowed)
 	w.texts(s.Narrowed)
+	w.texts(s.Signers)
+	w.uint(s.SignersNo)
 	w.uint(s.DenyEpoch)
 	w.uint(uint64(len(s.denies)))
 	for i := range s.denies {
@@ -296,6 +298,7 @@ func (r *snapshotReader) small(s *State) (document []byte) {
 	s.Origin, s.Ledger, s.Rules = r.text(), r.text(), r.uint()
 	document = bytes.Clone(r.take(r.uint()))
 	s.IsNarrowed, s.Narrowed = r.flag(), r.set()
+	s.Signers, s.SignersNo = r.set(), r.uint()
 	s.DenyEpoch, s.denies = r.uint(), nil
 	for n := r.uint(); n > 0 && r.err == nil; n-- {
 		s.denies = append(s.denies, Deny{r.uint(), r.text(), r.set(), r.flag()})

@@ -84,7 +84,9 @@ type State struct {
 	document   []byte         // its text
 	Narrowed   policy.Set     // environment.set; meaningful where IsNarrowed
 	IsNarrowed bool
-	DenyEpoch  uint64 // of the last emergency deny, lifted or not
+	DenyEpoch  uint64     // of the last emergency deny, lifted or not
+	Signers    policy.Set // one of whom signs every policy; none where no signature is needed
+	SignersNo  uint64     // of the last change of the signers
 
 	agents     map[string]*Agent
 	principals map[string]*Principal
@@ -176,10 +178,10 @@ func takesOpen(b events.Body) bool {
 func (s *State) fold(e *events.Event, open []byte) error {
 	switch b := e.Body.(type) {
 	case *events.LedgerCreated:
-		if b.Format != events.Format {
-			return fmt.Errorf("%w: unknown format", ErrInconsistent)
+		if b.Format != events.Format || !policy.ValidSigners(b.PolicySigners) {
+			return fmt.Errorf("%w: unknown format, or no such signers", ErrInconsistent)
 		}
-		s.Origin, s.Ledger = b.Origin, b.Ledger
+		s.Origin, s.Ledger, s.Signers = b.Origin, b.Ledger, b.PolicySigners
 		return s.addPrincipal(&Principal{ID: b.AdminID, Role: "admin", PublicKey: b.AdminPublicKey})
 	case *events.LedgerOpened:
 		s.Rules = b.Rules
@@ -235,6 +237,8 @@ func (s *State) fold(e *events.Event, open []byte) error {
 		return s.addRestriction(b)
 	case *events.RestrictionRemoved:
 		return s.removeRestriction(b)
+	case *events.SignersSet:
+		return s.setSigners(b)
 	case *events.ResourceSet:
 		return s.setResource(b)
 	case *events.RunAdmitted:

@@ -58,6 +58,7 @@ const (
 
 // Group who.
 const (
+	PolicyNotSigned     Code = "policy_not_signed"
 	UnknownAgent        Code = "unknown_agent"
 	AgentRevoked        Code = "agent_revoked"
 	EmergencyDeny       Code = "emergency_deny"
@@ -231,6 +232,7 @@ var table = []Info{
 	{RecordExists, "conflict", false, 409, 5, false, "the record exists; loading never overwrites"},
 	{ExpectedRevisionRequired, "conflict", false, 409, 5, false, "the record exists; an update gives expected_revision"},
 	{PolicyVersionExists, "conflict", false, 409, 5, false, "another document has this policy version"},
+	{PolicyNotSigned, "who", false, 403, 3, false, "none of the ledger's signers has signed it"},
 	{UnknownAgent, "who", false, 403, 3, false, "the sender is not registered"},
 	{AgentRevoked, "who", false, 403, 3, false, "the agent is revoked"},
 	{EmergencyDeny, "who", false, 403, 3, false, "an emergency deny is in force"},

@@ -130,11 +130,16 @@ type EnvironmentSet struct{ Capabilities []string }
 // ClockAccept takes the wall clock's word.
 type ClockAccept struct{}
 
+// SignersSet says who signs policies from here on; one of those so far has
+// signed it, if there are any.
+type SignersSet struct{ Keys, Signatures []string }
+
 // Apply puts documents in force, all or none.
 type Apply struct {
 	Documents       []string
 	ExpectedVersion string
 	DryRun          bool
+	Signatures      []string // of the policy among them: a public key, a space, base64
 }
 
 // operations maps every operation of DESIGN §6 to its decoder; nil is an
@@ -167,6 +172,7 @@ var operations = map[Lane]map[string]func(*fields) any{
 		"emergency.lift":     func(f *fields) any { return &EmergencyLift{f.positive("epoch")} },
 		"run.resolve":        decodeResolve,
 		"resource.set":       decodeResource,
+		"signers.set":        decodeSigners,
 		"restriction.remove": func(f *fields) any {
 			return &RestrictionRemove{f.id("agent_id"), f.valid("id", events.ValidToken)}
 		},
@@ -401,6 +407,20 @@ func decodePrincipal(f *fields) any {
 	return p
 }
 
+func decodeSigners(f *fields) any {
+	r := &SignersSet{Keys: f.strings("keys")}
+	f.check(len(r.Keys) <= signaturesMax)
+	if f.has("signatures") {
+		r.Signatures = f.strings("signatures")
+		f.check(len(r.Signatures) <= signaturesMax)
+	}
+	return r
+}
+
+// signaturesMax is how many signatures come with one request, and how many
+// keys may sign.
+const signaturesMax = 8
+
 func decodeApply(f *fields) any {
 	a := &Apply{Documents: f.strings("documents")}
 	if f.has("expected_version") {
@@ -408,6 +428,10 @@ func decodeApply(f *fields) any {
 	}
 	if f.has("dry_run") {
 		a.DryRun = f.boolean("dry_run")
+	}
+	if f.has("signatures") {
+		a.Signatures = f.strings("signatures")
+		f.check(len(a.Signatures) <= signaturesMax)
 	}
 	return a
 }

@@ -1,11 +1,13 @@
 package replaytest
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"strings"
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/ledger"
+	"github.com/ledgerd/ledgerd/internal/policy"
 	"github.com/ledgerd/ledgerd/internal/projection"
 	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/wire"
@@ -192,10 +194,30 @@ func (s *Session) registrations() {
 	s.Propose("researcher", "action.authorize", `{"action":"artifact.save","arguments":{"size":11}}`)
 	s.Control(ledger.AdminID, "restriction.remove", `{"agent_id":"researcher","id":"few"}`)
 	s.Control(ledger.AdminID, "resource.set", `{"id":"doc/1","classification":"public"}`)
+	s.signers()
 	s.Control(ledger.AdminID, "clock.accept", `{"operation_id":"clock"}`)
 	s.Control(ledger.AdminID, "apply", ApplyRequest(PolicyDocument("lab-2"), "kind: Agent\nid: formatter\nparent: researcher\ncapabilities: [memory.read]\n"))
 	s.Control(ledger.AdminID, "apply", ApplyRequest(PolicyDocument("lab-2")))
 	s.Control(ledger.AdminID, "apply", ApplyRequest(strings.Replace(PolicyDocument("lab-2"), "children: 20", "children: 21", 1)))
+}
+
+// signers has policies signed for a while.
+func (s *Session) signers() {
+	s.Control(ledger.AdminID, "signers.set", fmt.Sprintf(`{"keys":[%q]}`, Key("signer")))
+	s.Control(ledger.AdminID, "apply", ApplyRequest(PolicyDocument("lab-1b")))
+	signed := func(statement []byte) string {
+		signature, err := policy.Sign(Seed("signer"), statement)
+		if err != nil {
+			s.T.Fatal(err)
+		}
+		return signature
+	}
+	origin, _, _ := strings.Cut(string(s.Checkpoint()), "\n")
+	document := PolicyDocument("lab-1c")
+	with := signed(policy.Statement(origin, "lab-1c", sha256.Sum256([]byte(document))))
+	s.Control(ledger.AdminID, "apply", strings.TrimSuffix(ApplyRequest(document), "}")+fmt.Sprintf(`,"signatures":[%q]}`, with))
+	s.Control(ledger.AdminID, "signers.set", `{"keys":[]}`)
+	s.Control(ledger.AdminID, "signers.set", fmt.Sprintf(`{"keys":[],"signatures":[%q]}`, signed(policy.SignersStatement(origin, 2, nil))))
 }
 
 func (s *Session) doors() {

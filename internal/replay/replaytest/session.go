@@ -3,7 +3,6 @@ package replaytest
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -176,21 +175,36 @@ func ApplyRequest(documents ...string) string {
 
 var (
 	keysMu sync.Mutex
-	keysOf = map[string]string{}
+	keysOf = map[string]nkeys.KeyPair{}
 )
 
 // Key is a public key for id, the same each time.
 func Key(id string) string {
+	public, err := pair(id).PublicKey()
+	if err != nil {
+		panic(err)
+	}
+	return public
+}
+
+// Seed is the secret half of Key.
+func Seed(id string) []byte {
+	seed, err := pair(id).Seed()
+	if err != nil {
+		panic(err)
+	}
+	return seed
+}
+
+func pair(id string) nkeys.KeyPair {
 	keysMu.Lock()
 	defer keysMu.Unlock()
-	if keysOf[id] == "" {
-		pair, err := nkeys.CreateUser()
-		if err == nil {
-			keysOf[id], err = pair.PublicKey()
-		}
+	if keysOf[id] == nil {
+		made, err := nkeys.CreateUser()
 		if err != nil {
-			panic(errors.Join(errors.New("no key"), err))
+			panic(err)
 		}
+		keysOf[id] = made
 	}
 	return keysOf[id]
 }
