@@ -119,6 +119,7 @@ one of those so far ("ledgerd policy sign --signers"). Without a KEY, and so sig
 policies need no signature any more. "ledgerd init --policy-signer" begins with signers.`,
 		Example: `  ledgerd policy signers UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4
   ledgerd policy signers KEY1 KEY2 --signatures change.sig`,
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !policy.ValidSigners(policy.NewSet(args...)) {
 				return usagef("keys are public keys of NATS users, U…, at most %d; \"ledgerd policy keygen FILE\" makes one", policy.SignersMax)
