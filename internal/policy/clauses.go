@@ -73,6 +73,10 @@ func (d *decoder) named(n node, what string, most int, each func(id string, item
 		d.faultf(n, "%s is a list, not %s", what, n.kind)
 		return
 	}
+	if len(n.items) == 0 {
+		d.faultf(n, "%s is empty; leave it out where there is none", what)
+		return
+	}
 	if len(n.items) > most {
 		d.faultf(n, "%s has %d entries; at most %d are allowed", what, len(n.items), most)
 		return

@@ -30,8 +30,17 @@ func TestR60_RefusedFilesSayWhereAndHow(t *testing.T) {
 		"an anchor":          {good + "actions: &a {}\n", []string{"5:10: "}},
 		"a tag":              {good + "actions: !!map {}\n", []string{"5:10: "}},
 		"a tab":              {good + "actions:\n\tx.one: {}\n", []string{"6:1: "}},
-		"byte-order mark":    {"\ufeff" + good, []string{"1:1: "}},
-		"no text":            {good + "# \xff\n", []string{"5:3: not UTF-8; save"}},
+		"no requirements":    {good + "actions:\n  x: {require: []}\n", []string{"6:16: require is empty; leave it out"}},
+		"faults of requirements": {good + "actions:\n  x:\n    arguments: {type: object, properties: {a: {type: string}}}\n    require:\n    - {id: a, that: 'args.b == \"x\"'}\n" +
+			"    - {id: a, that: 'args.a == 1'}\n    - {id: c, when: 'true'}\n    - {id: d e, that: 'args.a'}\n", []string{
+			`9:21: character 5: undefined field 'b'`, `10:12: "a" stands twice`, `10:21: character 8: found no matching overload`,
+			`11:7: that is missing`, `11:15: unknown key "when" in a requirement`, `12:12: `, `12:23: a clause is true or false, not string`,
+		}},
+		"faults of restrictions": {good + "---\nkind: Agent\nid: a\ncapabilities: []\nrestrictions:\n- {id: r, action: X, require: 'true'}\n- {id: r, action: x}\n", []string{
+			`10:19: `, `11:3: require is missing`, `11:8: "r" stands twice`,
+		}},
+		"byte-order mark": {"\ufeff" + good, []string{"1:1: "}},
+		"no text":         {good + "# \xff\n", []string{"5:3: not UTF-8; save"}},
 		"of two documents": {good + "---\nkind: Agent\nid: A\ncapabilities: 7\n---\nkind: Memory\nowner: a\n", []string{
 			"7:5: ", "8:15: capabilities is a list", "10:1: namespace is missing", "10:1: key is missing", "10:1: value is missing",
 		}},
