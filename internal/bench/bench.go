@@ -125,7 +125,7 @@ func (b *bench) all() error {
 			row.Base = "not measured: not asked for"
 		}
 	}
-	if b.wants("decision", "sop") {
+	if b.wants("decision", "sop", "ruled") {
 		if err := b.inProcess(); err != nil {
 			return err
 		}
@@ -134,7 +134,7 @@ func (b *bench) all() error {
 	if err != nil {
 		return err
 	}
-	if b.wants("rate-256", "rate-1024", "one", "clock-20000", "clock-50000", "ids", "ids-restart", "depth", "restart", "memory",
+	if b.wants("rate-256", "rate-1024", "one", "clock-20000", "clock-50000", "ids", "ids-restart", "depth", "rules", "restart", "memory",
 		"only-read", "only-write", "only-authorize", "only-sop") {
 		err = b.withoutFeed(echo)
 	}
@@ -188,6 +188,9 @@ func (b *bench) alone(n *node, echo *echo) error {
 		return err
 	}
 	if err := b.depths(n); err != nil {
+		return err
+	}
+	if err := b.argumentRules(n); err != nil {
 		return err
 	}
 	for _, mix := range []string{"read", "write", "authorize", "sop"} {
@@ -350,6 +353,22 @@ func (b *bench) depths(n *node) error {
 		return err
 	}
 	b.report.set("depth", true, perSecond(ms, bs, "depth 2"), each(ms, bs, func(m, e result) float64 { return m.rate / e.rate })...)
+	return nil
+}
+
+// argumentRules compares actions whose arguments have to fit a schema and three
+// inherited requirements with the same of which nothing is asked.
+func (b *bench) argumentRules(n *node) error {
+	if !b.wants("rules") {
+		return nil
+	}
+	with, without := drive{outstanding: 256, mix: b.Mix, ruled: true}, drive{outstanding: 256, mix: b.Mix}
+	ms, bs, err := b.turns(b.report.figure("rules"), func(run int) (result, error) { return b.onNode(n, with, run) },
+		func(run int) (result, error) { return b.onNode(n, without, run) })
+	if err != nil {
+		return err
+	}
+	b.report.set("rules", true, perSecond(ms, bs, "those without"), each(ms, bs, func(m, e result) float64 { return m.rate / e.rate })...)
 	return nil
 }
 

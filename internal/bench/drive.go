@@ -23,6 +23,7 @@ type drive struct {
 	clock       float64 // requests a second whatever is outstanding; 0 sends one for every answer
 	mix         string
 	noIDs       bool
+	ruled       bool // actions have a schema and three inherited requirements
 	window      time.Duration
 	serial      uint64 // tells this drive's names from those of any other
 }
@@ -102,6 +103,7 @@ type sender struct {
 	inbox   string
 	weights [4]int
 	subject [4]string
+	action  string // what it asks for where it may
 	good    string // the members of a procedure all of whose steps are allowed
 	bad     string // and of one whose last is not
 
@@ -161,8 +163,12 @@ func newSender(d *drive, as *agent, slots int, number uint64) *sender {
 	s := &sender{
 		drive: d, as: as, line: as.lineage(), inbox: "_INBOX." + as.id + ".", weights: mixes[d.mix],
 		slots: make([]slot, slots), free: make(chan *slot, slots), failed: make(chan error, 1),
-		good: procedure("bench.act"), bad: procedure("bench.other"),
+		action: "bench.act",
 	}
+	if d.ruled {
+		s.action = "bench.ruled"
+	}
+	s.good, s.bad = procedure(s.action, s.action), procedure(s.action, "bench.other")
 	for op, name := range operations {
 		s.subject[op] = "gov.main.propose." + as.id + "." + name
 	}
@@ -338,7 +344,7 @@ func (s *sender) next(k *slot) {
 	case write:
 		b = s.appendWrite(b, k)
 	case authorize:
-		action := "bench.act"
+		action := s.action
 		if !k.allowed {
 			action = "bench.other"
 		}
@@ -385,16 +391,16 @@ func (s *sender) appendWrite(b []byte, k *slot) []byte {
 }
 
 // procedure is a request's members with a procedure of ten steps, the last of
-// which is action.
-func procedure(action string) string {
+// which is the last action.
+func procedure(action, last string) string {
 	var b strings.Builder
 	b.WriteString(`"sop":{"sop_id":"bench","version":1,"steps":[`)
 	for i := range 10 {
 		if i < 9 {
-			fmt.Fprintf(&b, `{"step_id":"s%d","action":"bench.act","arguments":{"path":"draft/%d.md"}},`, i, i)
+			fmt.Fprintf(&b, `{"step_id":"s%d","action":%q,"arguments":{"path":"draft/%d.md"}},`, i, action, i)
 			continue
 		}
-		fmt.Fprintf(&b, `{"step_id":"s%d","action":%q,"arguments":{"path":"draft/%d.md"}}]}`, i, action, i)
+		fmt.Fprintf(&b, `{"step_id":"s%d","action":%q,"arguments":{"path":"draft/%d.md"}}]}`, i, last, i)
 	}
 	return b.String()
 }

@@ -17,15 +17,28 @@ import (
 	"github.com/ledgerd/ledgerd/internal/wire"
 )
 
-// benchPolicy knows two actions, of which agents have the first.
+// benchPolicy knows an action without rules and one with a schema, which agents
+// have, and another that they have not.
 const benchPolicy = `apiVersion: ledgerd/v1
 kind: Policy
 version: bench-1
-environment: [memory.read, memory.write, bench.act]
+environment: [memory.read, memory.write, bench.act, bench.ruled]
 actions:
   bench.act: {}
   bench.other: {}
+  bench.ruled:
+    arguments:
+      type: object
+      required: [path]
+      additionalProperties: false
+      properties:
+        path: {type: string, minLength: 1, maxLength: 200}
+        size: {type: integer, minimum: 0, maximum: 1048576}
 `
+
+// benchRestrictions are the clauses on bench.ruled that the first three levels
+// of every tree add.
+var benchRestrictions = []string{`args.path.within("draft")`, `!has(args.size) || args.size <= 65536`, `args.path.endsWith(".md")`}
 
 // agent is one agent of the load.
 type agent struct {
@@ -179,7 +192,20 @@ func (n *node) load(records int) error {
 		if a.parent != nil {
 			parent = fmt.Sprintf(`"parent_id":%q,`, a.parent.id)
 		}
-		return ledger.AdminID, fmt.Appendf(nil, `{"agent_id":%q,%s"capabilities":["memory.read","memory.write","bench.act"],"public_key":%q}`, a.id, parent, a.public)
+		return ledger.AdminID, fmt.Appendf(nil, `{"agent_id":%q,%s"capabilities":["memory.read","memory.write","bench.act","bench.ruled"],"public_key":%q}`, a.id, parent, a.public)
+	})
+	if err != nil {
+		return err
+	}
+	var restricting []*agent
+	for _, a := range n.agents {
+		if a.depth <= len(benchRestrictions) {
+			restricting = append(restricting, a)
+		}
+	}
+	err = n.fill(wire.Propose, "restriction.add", len(restricting), func(i int) (string, []byte) {
+		a := restricting[i]
+		return a.id, fmt.Appendf(nil, `{"id":"r%d","action":"bench.ruled","require":%q}`, a.depth, benchRestrictions[a.depth-1])
 	})
 	if err != nil {
 		return err

@@ -38,7 +38,8 @@ func (b *bench) inProcess() error {
 		{"decision", "memory.read", `{"namespace":"notes","key":"seen"}`},
 		{"decision", "memory.write", `{"owner_agent_id":"low","namespace":"notes","key":"own","value":"x"}`},
 		{"decision", "action.authorize", `{"action":"bench.act","arguments":{"path":"a"}}`},
-		{"sop", "sop.validate", "{" + procedure("bench.act") + "}"},
+		{"sop", "sop.validate", "{" + procedure("bench.act", "bench.act") + "}"},
+		{"ruled", "action.authorize", `{"action":"bench.ruled","arguments":{"path":"draft/report.md","size":4096}}`},
 	}
 	var slowest, allocations float64
 	var each []string
@@ -53,6 +54,10 @@ func (b *bench) inProcess() error {
 		}
 		var outcome ledger.Outcome
 		ns, allocs := b.timed(func() { outcome.Decide(s, p) })
+		if r.key == "ruled" {
+			b.report.set("ruled", true, fmt.Sprintf("%.0f allocations; the arguments are parsed, held to a schema and to a clause of each level", allocs), ns)
+			continue
+		}
 		if r.key == "sop" {
 			b.report.set("sop", true, fmt.Sprintf("%.1f µs each, %.0f allocations; the request is decoded", ns/1e3, allocs), 1e9/ns)
 			continue
@@ -100,7 +105,10 @@ func threeLevels() (*projection.State, error) {
 	const origin = "bench.example/1"
 	policy := []byte(benchPolicy)
 	register := func(id, parent string) *events.AgentRegistered {
-		return &events.AgentRegistered{AgentID: id, ParentID: parent, PublicKey: id, Capabilities: []string{"bench.act", "memory.read", "memory.write"}}
+		return &events.AgentRegistered{AgentID: id, ParentID: parent, PublicKey: id, Capabilities: []string{"bench.act", "bench.ruled", "memory.read", "memory.write"}}
+	}
+	restriction := func(id string, i int) *events.RestrictionAdded {
+		return &events.RestrictionAdded{AgentID: id, ID: "r", Action: "bench.ruled", Require: benchRestrictions[i]}
 	}
 	s := projection.New()
 	for i, step := range []struct {
@@ -113,6 +121,9 @@ func threeLevels() (*projection.State, error) {
 		{register("top", ""), nil},
 		{register("middle", "top"), nil},
 		{register("low", "middle"), nil},
+		{restriction("top", 0), nil},
+		{restriction("middle", 1), nil},
+		{restriction("low", 2), nil},
 		{&events.MemoryWritten{Record: events.Record{Owner: "top", Namespace: "notes", Key: "seen", Visibility: "descendants", Class: "preference", Revision: 1}}, nil},
 	} {
 		if err := s.Apply(&events.Event{Seq: uint64(i + 1), Time: 1, Agent: events.System, Body: step.body}, step.open); err != nil {

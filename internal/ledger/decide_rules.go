@@ -42,7 +42,9 @@ func (j *judge) rules(action string, arguments []byte) (code reason.Code, b brok
 	declared := j.s.Policy.Actions[action]
 	restricted := false
 	for a := j.agent; a != nil; a = a.Parent {
-		restricted = restricted || len(a.Restrictions) > 0
+		for i := range a.Restrictions {
+			restricted = restricted || a.Restrictions[i].Action == action
+		}
 	}
 	if declared.Arguments == nil && len(declared.Require) == 0 && !restricted {
 		return "", b
