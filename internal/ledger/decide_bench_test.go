@@ -76,3 +76,28 @@ func BenchmarkDecide(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkDecideRules is an action.authorize whose arguments are held to a schema
+// and to one requirement of each of three levels.
+func BenchmarkDecideRules(b *testing.B) {
+	l := newTinyLog(b)
+	l.quick = true
+	documents := treeDocuments("    arguments: {type: object, required: [path], additionalProperties: false, properties: {path: {type: string, maxLength: 200}, size: {type: integer, minimum: 0}}}", "v")
+	l.ask(wire.Control, AdminID, "apply", toJSON(object{"documents": documents}))
+	for who, require := range map[string]string{"root": `args.path.within("draft")`, "middle": `!has(args.size) || args.size <= 65536`, "leaf": `args.path.endsWith(".md")`} {
+		l.ask(wire.Propose, who, "restriction.add", toJSON(object{"id": "r", "action": "act", "require": require}))
+	}
+	r, code := wire.Decode(wire.Propose, "action.authorize", []byte(`{"action":"act","arguments":{"path":"draft/report.md","size":4096}}`))
+	if code != "" {
+		b.Fatal(code)
+	}
+	p := &Proposal{Lane: wire.Propose, Subject: "leaf", Operation: "action.authorize", Request: r}
+	if o := Decide(l.state, p); !o.Decision.Allowed {
+		b.Fatal(o.Decision.Reason)
+	}
+	b.ReportAllocs()
+	var o Outcome
+	for b.Loop() {
+		o.Decide(l.state, p)
+	}
+}

@@ -307,14 +307,11 @@ func TestR61_ArgumentsOfPrograms(t *testing.T) {
         argv: {type: array, maxItems: 8, items: {type: string, maxLength: 64, pattern: "^[^\\x00-\\x1f]*$"}}
         ref: {type: string, maxLength: 64, pattern: "^[A-Za-z0-9][A-Za-z0-9._/-]*$"}
         path: {type: string, maxLength: 200}
-        content: {type: string, maxLength: 1000}
-        size: {type: integer, minimum: 0}
         type: {type: string, maxLength: 100}
         url: {type: string, maxLength: 200}`)
 	const (
 		argv  = `["git","ls"].exists(c, args.argv[0] == c)`
 		no    = `!args.path.within("srv/secret")`
-		size  = `has(args.size) && bytes(args.content).size() == args.size`
 		plain = `mime(args.type) == "image/png"`
 		host  = `host(args.url).class == "name" && host(args.url).name == "archive.example.eu" && host(args.url).scheme == "https"`
 	)
@@ -335,11 +332,6 @@ func TestR61_ArgumentsOfPrograms(t *testing.T) {
 		{no, `{"path":"srv//secret/a"}`, reason.RequirementError},
 		{no, `{"path":"/srv/secret/a"}`, reason.RequirementError},
 		{no, `{"path":"srv/link/"}`, reason.RequirementError},
-		{size, `{"content":"four","size":4}`, reason.ActionAllowed},
-		{size, `{"content":"fünf","size":4}`, reason.RequirementFailed}, // bytes, not letters
-		{size, `{"content":"four","size":0}`, reason.RequirementFailed},
-		{size, `{"content":"four","size":-1}`, reason.ArgumentSchema},
-		{size, `{"content":"four"}`, reason.RequirementFailed},
 		{plain, `{"type":"IMAGE/Png; a=b"}`, reason.ActionAllowed},
 		{plain, `{"type":"image/png, text/html"}`, reason.RequirementError},
 		{plain, `{"type":"text/x-sh"}`, reason.RequirementFailed},
@@ -350,5 +342,30 @@ func TestR61_ArgumentsOfPrograms(t *testing.T) {
 		{host, `{"url":"https://[::ffff:127.0.0.1]/"}`, reason.RequirementFailed},
 		{host, `{"url":"https://LOCALHOST/"}`, reason.RequirementFailed},
 		{host, `{"url":"//archive.example.eu/"}`, reason.RequirementError},
+	})
+}
+
+// TestARG16_TheMeasuredSizeDecides: a rule measures what is there; a declared
+// size that is not that of the content switches nothing off.
+func TestARG16_TheMeasuredSizeDecides(t *testing.T) {
+	l := underPolicy(t, `    arguments:
+      type: object
+      additionalProperties: false
+      required: [content]
+      properties:
+        content: {type: string, maxLength: 30000}
+        size: {type: integer, minimum: 0}`)
+	const size = `has(args.size) && bytes(args.content).size() == args.size && args.size <= 10`
+	l.kinds([]kind{
+		{size, `{"content":"four","size":4}`, reason.ActionAllowed},
+		{size, `{"content":"fünf","size":4}`, reason.RequirementFailed}, // bytes, not letters
+		{size, `{"content":"fünf","size":5}`, reason.ActionAllowed},
+		{size, `{"content":"four","size":0}`, reason.RequirementFailed},
+		{size, `{"content":"four","size":-1}`, reason.ArgumentSchema},
+		{size, `{"content":"four","size":4.0}`, reason.ArgumentSchema},
+		{size, `{"content":"four"}`, reason.RequirementFailed},
+		{size, `{"size":4}`, reason.ArgumentSchema},
+		{size, `{"content":"` + strings.Repeat("a", 10_000) + `","size":10}`, reason.RequirementFailed},
+		{size, `{"content":"` + strings.Repeat("a", 10_000) + `","size":10000}`, reason.RequirementFailed},
 	})
 }
