@@ -214,6 +214,7 @@ type (
 	Principal    = wire.Principal
 	Restriction  = wire.Restriction
 	Resource     = wire.Resource
+	Grant        = wire.Grant
 	Explanation  = wire.Explanation
 	Proof        = wire.Proof
 	Policy       = wire.Policy
@@ -320,6 +321,26 @@ func (c *Client) Resources(ctx context.Context) (resources []Resource, seq uint6
 		resources = append(resources, page.Resources...)
 		if page.Next == "" || len(page.Resources) == 0 {
 			return resources, seq, nil
+		}
+		args["after"] = page.Next
+	}
+}
+
+// Grants lists the grants in force that the sender gave or was given; those of
+// every agent it sees, for who is no agent.
+func (c *Client) Grants(ctx context.Context) (grants []Grant, seq uint64, err error) {
+	args := map[string]string{}
+	for {
+		page, err := ask[wire.Grants](ctx, c, "grants", args)
+		if err != nil {
+			return nil, 0, err
+		}
+		if seq == 0 {
+			seq = page.Seq
+		}
+		grants = append(grants, page.Grants...)
+		if page.Next == "" || len(page.Grants) == 0 {
+			return grants, seq, nil
 		}
 		args["after"] = page.Next
 	}

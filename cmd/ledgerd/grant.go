@@ -3,17 +3,21 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"strconv"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ledgerd/ledgerd/client"
 	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/wire"
 )
 
 func (a *app) grantCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "grant", Short: "Lend a secret of yours to one agent for a time"}
-	cmd.AddCommand(a.grantGive(), a.grantRevoke())
+	cmd.AddCommand(a.grantGive(), a.grantRevoke(), a.grantList())
 	return cmd
 }
 
@@ -71,4 +75,38 @@ func (a *app) grantRevoke() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&r.To, "to", "", "the agent that it was lent to")
 	return cmd
+}
+
+func (a *app) grantList() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "Show what you lent and were lent, as long as it lasts",
+		Long: `Show the grants in force: as an agent those that you gave and those that you were
+given, as admin, auditor or observer those of all whose doings you see.`,
+		Example: `  ledgerd grant list --as researcher --creds creds/researcher.nk`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				list, seq, err := c.Grants(ctx)
+				if err != nil {
+					return err
+				}
+				if a.output == "jsonl" {
+					return showLines(a, list)
+				}
+				return a.showStruct(wire.Grants{Grants: append([]client.Grant{}, list...), Seq: seq}, func() {
+					w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+					defer w.Flush()
+					fmt.Fprintln(w, "OWNER\tRECORD\tTO\tEXPIRES\tUSES LEFT")
+					for _, g := range list {
+						uses := "any"
+						if g.Uses > 0 {
+							uses = strconv.FormatUint(g.Uses, 10)
+						}
+						fmt.Fprintf(w, "%s\t%s.%s\t%s\t%s\t%s\n", clean(g.Owner), clean(g.Namespace), clean(g.Key), clean(g.To), clean(g.Expires), uses)
+					}
+				})
+			})
+		},
+	}
 }

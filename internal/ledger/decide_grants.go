@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/projection"
 	"github.com/ledgerd/ledgerd/internal/policy"
 	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/wire"
@@ -25,14 +26,16 @@ func (j *judge) give(r *wire.GrantGive) reason.Code {
 	}
 	own, all := 0, 0
 	given := events.Grant{Owner: j.p.Subject, Namespace: r.Namespace, Key: r.Key, To: r.To}
-	for _, g := range j.s.Grants(j.now()) {
-		if g.Grant != given {
+	j.s.EachGrant(j.now(), func(g *projection.Grant) {
+		switch {
+		case g.Grant == given: // is replaced
+		case g.Owner == j.p.Subject:
+			own++
+			fallthrough
+		default:
 			all++
-			if g.Owner == j.p.Subject {
-				own++
-			}
 		}
-	}
+	})
 	if j.fails("quota of grants", own >= events.GrantsOfOneMax || all >= events.GrantsMax) {
 		return reason.QuotaExceeded
 	}

@@ -205,3 +205,45 @@ func TestRestrictionsAreListedWhereTheyBind(t *testing.T) {
 		t.Errorf("a look upwards: %.300s", r.Text)
 	}
 }
+
+// TestGrantsAreListedToThoseTheyConcern, page by page, and to nobody else.
+func TestGrantsAreListedToThoseTheyConcern(t *testing.T) {
+	f := openFront(t)
+	if r := f.ask("report_manager", "propose", "memory.write", `{"owner_agent_id":"report_manager","namespace":"credentials","key":"token","value":"hidden"}`); !r.Allowed {
+		t.Fatal(r.Text)
+	}
+	for _, to := range []string{"researcher", "formatter"} {
+		if r := f.ask("report_manager", "propose", "grant.give", fmt.Sprintf(`{"namespace":"credentials","key":"token","to":%q,"expires_seconds":60}`, to)); !r.Allowed {
+			t.Fatal(r.Text)
+		}
+	}
+	list := func(id, body string) (page wire.Grants, text string) {
+		t.Helper()
+		r := f.ask(id, "query", "grants", body)
+		if err := json.Unmarshal([]byte(r.Text), &page); err != nil {
+			t.Fatal(r.Text, err)
+		}
+		return page, r.Text
+	}
+	for id, want := range map[string]string{"report_manager": "formatter researcher", "researcher": "researcher", "formatter": "formatter", "admin": "formatter researcher"} {
+		page, text := list(id, `{}`)
+		var to []string
+		for _, g := range page.Grants {
+			to = append(to, g.To)
+		}
+		if strings.Join(to, " ") != want || strings.Contains(text, "hidden") {
+			t.Errorf("%s: %s", id, text)
+		}
+	}
+	first, _ := list("admin", `{"limit":1}`)
+	second, _ := list("admin", fmt.Sprintf(`{"limit":1,"after":%q}`, first.Next))
+	if len(first.Grants) != 1 || len(second.Grants) != 1 || second.Next != "" || first.Grants[0].To != "formatter" || second.Grants[0].To != "researcher" {
+		t.Errorf("%+v, %+v", first, second)
+	}
+	if page, text := list("researcher", `{"after":"zzz"}`); len(page.Grants) != 0 {
+		t.Error(text)
+	}
+	if r := f.ask("clerk", "query", "grants", `{}`); r.Reason != string(reason.NotPermittedForRole) {
+		t.Error(r.Text)
+	}
+}

@@ -113,7 +113,7 @@ func (w asker) mayAsk(what string) reason.Code {
 	case RoleAdmin, RoleObserver, RoleAuditor:
 		return ""
 	case RoleAgent:
-		if slices.Contains([]string{"capabilities", "explain", "run", "decision", "proof", "checkpoint"}, what) {
+		if slices.Contains([]string{"capabilities", "explain", "run", "decision", "proof", "checkpoint", "grants"}, what) {
 			return ""
 		}
 	case RoleApprover:
@@ -166,6 +166,8 @@ func (a *api) answer(s *projection.State, w asker, what string, q *wire.QueryReq
 		return a.history(w, q)
 	case "resources":
 		return resources(s, w, q)
+	case "grants":
+		return grants(s, w, q, a.ledger.Now())
 	case "events":
 		return a.events(s, w, q)
 	case "proof":

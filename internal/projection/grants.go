@@ -27,14 +27,19 @@ func (s *State) Grant(name events.Grant, now events.Time) *Grant {
 	return nil
 }
 
+// EachGrant calls fn with the grants that hold at now, in no order.
+func (s *State) EachGrant(now events.Time, fn func(*Grant)) {
+	for _, g := range s.grants {
+		if now < g.Expires {
+			fn(g)
+		}
+	}
+}
+
 // Grants lists the grants that hold at now, by record and grantee.
 func (s *State) Grants(now events.Time) []Grant {
 	var list []Grant
-	for _, g := range s.grants {
-		if now < g.Expires {
-			list = append(list, *g)
-		}
-	}
+	s.EachGrant(now, func(g *Grant) { list = append(list, *g) })
 	slices.SortFunc(list, func(a, b Grant) int { return compareGrants(a.Grant, b.Grant) })
 	return list
 }

@@ -20,9 +20,9 @@ type QueryRequest struct {
 	Request     []byte // explain: canonical
 	Root        string // agents
 	Resource    string // resources: that one alone
-	After       string // agents, principals, resources: continue behind this id
+	After       string // agents, principals, resources, grants: continue behind this id
 	From        uint64 // events, history
-	Limit       uint64 // events, agents, principals, resources, history; 0 = as many as fit
+	Limit       uint64 // events, agents, principals, resources, grants, history; 0 = as many as fit
 	Category    string // events
 	Agent       string // events
 }
@@ -68,11 +68,20 @@ var queries = map[string]func(*fields, *QueryRequest){
 		q.Resource = f.printable("id", events.ValidResourceID)
 		q.After, q.Limit = f.printable("after", events.ValidResourceID), f.optPositive("limit")
 	},
+	"grants": func(f *fields, q *QueryRequest) {
+		q.After, q.Limit = f.printable("after", validGrantName), f.optPositive("limit")
+	},
 	"events": func(f *fields, q *QueryRequest) {
 		q.From, q.Limit = f.positive("from"), f.positive("limit")
 		q.Category = f.printable("category", events.ValidKey)
 		q.Agent = f.optID("agent")
 	},
+}
+
+// validGrantName takes any cursor that Grant.Name can be, and others that are
+// no name: they are compared, and name nothing.
+func validGrantName(s string) bool {
+	return s != "" && len(s) <= 2*events.IDBytesMax+events.NamespaceBytesMax+events.KeyBytesMax+3
 }
 
 // Queries lists what can be asked.

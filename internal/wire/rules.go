@@ -23,3 +23,24 @@ type Resource struct {
 	Owner          string   `json:"owner,omitempty"`
 	Tags           []string `json:"tags,omitempty"`
 }
+
+// Grants answers the query of that name, sorted by Name. Next, if any, is the
+// name to continue after.
+type Grants struct {
+	Grants []Grant `json:"grants"`
+	Next   string  `json:"next,omitempty"`
+	Seq    uint64  `json:"seq"`
+}
+
+// Grant is what lets one agent read one secret of another.
+type Grant struct {
+	Owner     string `json:"owner_agent_id"`
+	Namespace string `json:"namespace"`
+	Key       string `json:"key"`
+	To        string `json:"to"`
+	Expires   string `json:"expires"`
+	Uses      uint64 `json:"uses,omitempty"` // left; 0 where they are not counted
+}
+
+// Name tells a grant from all others, OWNER:NAMESPACE.KEY:TO.
+func (g Grant) Name() string { return g.Owner + ":" + g.Namespace + "." + g.Key + ":" + g.To }
