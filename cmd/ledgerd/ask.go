@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -174,29 +173,6 @@ func asked(name string, arguments json.RawMessage) (operation string, request an
 		return name, arguments
 	}
 	return "action.authorize", client.AuthorizeRequest{Action: name, Arguments: arguments}
-}
-
-// showExplanation shows every guard in the order it was tried.
-func (a *app) showExplanation(e *client.Explanation) error {
-	return a.showStruct(e, func() {
-		w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
-		defer w.Flush()
-		fmt.Fprintf(w, "%s\t%s %s %s\n", verdict(e.Allowed), clean(e.Subject), clean(e.Operation), clean(e.Resource))
-		fmt.Fprintf(w, "reason\t%s: %s\n", clean(string(e.ReasonCode)), clean(e.Message))
-		row(w, "owner", e.Owner)
-		for _, r := range e.Removed {
-			fmt.Fprintf(w, "removed\t%s, by %s\n", clean(r.Capability), clean(r.By))
-		}
-		row(w, "lineage", strings.Join(e.Lineage, " < "))
-		row(w, "policy", e.PolicyVersion)
-		for _, g := range e.Guards {
-			fmt.Fprintf(w, "guard\t%s: %s %s\n", clean(g.Guard), clean(g.Result), clean(string(g.ReasonCode)))
-		}
-		for _, d := range e.Decisions {
-			fmt.Fprintf(w, "step\t%s  %s  %s\n", clean(d.StepID), clean(d.Action), clean(string(d.ReasonCode)))
-		}
-		fmt.Fprintf(w, "seq\t%d\n", e.Seq)
-	})
 }
 
 func (a *app) explainCommand() *cobra.Command {

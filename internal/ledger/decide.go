@@ -444,7 +444,12 @@ func (j *judge) sop(v events.Value, room *sop.Room) reason.Code {
 
 func (j *judge) scope() sop.Scope {
 	s, agent := j.s, j.agent
+	var asked func(*sop.Step, string, bool)
+	if j.trace != nil {
+		asked = j.trace.asked
+	}
 	return sop.Scope{
+		Asked:   asked,
 		Agent:   j.p.Subject,
 		Lineage: j.d.Lineage,
 		Known:   s.Policy.KnownAction,

@@ -278,6 +278,10 @@ func checkEffect(t rapid.TB, b events.Body) {
 		ok = record(events.Record{Owner: b.Owner, Namespace: b.Namespace, Key: b.Key, Visibility: "private", Class: "secret", Revision: 1}) && events.ValidID(b.To) && b.Expires > 0
 	case *events.GrantRevoked:
 		ok = record(events.Record{Owner: b.Owner, Namespace: b.Namespace, Key: b.Key, Visibility: "private", Class: "secret", Revision: 1}) && events.ValidID(b.To)
+	case *events.EmergencyDenied:
+		ok = events.ValidID(b.Scope) && capabilities(b.Capabilities) && b.Epoch > 0
+	case *events.EmergencyLifted:
+		ok = events.ValidID(b.Scope) && capabilities(b.Capabilities) && b.Epoch > 0
 	case *events.ClockAccepted:
 	case *events.RestrictionAdded:
 		ok = events.ValidID(b.AgentID) && policy.Restriction{ID: b.ID, Action: b.Action, Text: b.Require}.Valid()

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/ledgerd/ledgerd/internal/events"
@@ -55,12 +56,15 @@ func (j *judge) rules(action string, arguments []byte) (code reason.Code, b brok
 	}
 	if err != nil {
 		j.note("%s: %v", action, err)
+		if j.trace != nil {
+			errors.As(err, &j.trace.found().Schema)
+		}
 		return reason.ArgumentSchema, b
 	}
 	if j.facts == nil {
 		j.facts = &policy.Facts{Mandatory: j.mandatoryNamed, Resource: j.s.Resource}
 	}
-	hold := func(owner, id string, clause *policy.Clause, err error) {
+	hold := func(owner, id, text string, clause *policy.Clause, err error) {
 		ok := false
 		if err == nil {
 			ok, err = clause.Holds(args, j.facts)
@@ -76,12 +80,15 @@ func (j *judge) rules(action string, arguments []byte) (code reason.Code, b brok
 			code = reason.RequirementFailed
 		}
 		b.add(owner, id)
+		if j.trace != nil {
+			j.trace.found().breaks(owner, id, text, err)
+		}
 		if err != nil && len(b.failed) == 1 {
 			j.note("%s: %v", b.failed[0], err)
 		}
 	}
 	for _, clause := range declared.Require {
-		hold("", clause.ID, clause, nil)
+		hold("", clause.ID, clause.Text, clause, nil)
 	}
 	if restricted {
 		lineage := j.agent.Lineage()
@@ -89,12 +96,20 @@ func (j *judge) rules(action string, arguments []byte) (code reason.Code, b brok
 			for _, r := range lineage[i].Restrictions {
 				if r.Action == action {
 					clause, err := j.s.Clause(r)
-					hold(lineage[i].ID, r.ID, clause, err)
+					hold(lineage[i].ID, r.ID, r.Text, clause, err)
 				}
 			}
 		}
 	}
 	return code, b
+}
+
+func (f *Found) breaks(owner, id, text string, err error) {
+	rule := BrokenRule{ID: id, Owner: owner, Text: text}
+	if err != nil {
+		rule.Err = err.Error()
+	}
+	f.Rules = append(f.Rules, rule)
 }
 
 // ruleOnStep is rules for a step; what is broken is kept for its decision.
@@ -112,6 +127,9 @@ func (j *judge) ruleOnStep(step *sop.Step) reason.Code {
 // mandatoryNamed is the combined value that a mandatory name has for the agent
 // now, of every record of its lineage, shown or hidden.
 func (j *judge) mandatoryNamed(name string) (value []byte, ok bool) {
+	if j.trace != nil {
+		j.trace.asks = true
+	}
 	dot := strings.LastIndexByte(name, '.')
 	namespace, key := name[:dot], name[dot+1:]
 	if j.s.Policy.Class(namespace, key) != policy.Mandatory {

@@ -3,8 +3,10 @@ package ledger
 import (
 	"slices"
 
+	"github.com/ledgerd/ledgerd/internal/policy"
 	"github.com/ledgerd/ledgerd/internal/projection"
 	"github.com/ledgerd/ledgerd/internal/reason"
+	"github.com/ledgerd/ledgerd/internal/sop"
 )
 
 // Guard is one step of the descent that Decide makes.
@@ -82,55 +84,136 @@ func guardsOf(operation string) []guard {
 	return append(append([]guard(nil), front...), own[operation]...)
 }
 
-// trace is the descent of one judgement: the guards it passed, and the one it
-// failed.
-type trace []Guard
+// trace is the descent of one judgement: the guards it passed, the one it
+// failed, and what came of the rules and the steps it asked.
+type trace struct {
+	guards []Guard
+	whole  Found
+	steps  []stepTrace
+	asks   bool // a rule asked for a mandatory record
+}
+
+type stepTrace struct {
+	step   *sop.Step
+	guards []Guard
+	found  Found
+}
+
+// Found is what a judgement found wrong with arguments.
+type Found struct {
+	Rules  []BrokenRule // the policy's first, then the root's and so on down
+	Schema *policy.SchemaFault
+}
+
+// BrokenRule is a requirement that arguments do not fulfil.
+type BrokenRule struct {
+	ID, Owner string // no owner: the policy's
+	Text      string // in CEL
+	Err       string // why it could not be judged; empty where it is false
+}
+
+// found is where what is found belongs: to the step under judgement, else to
+// the whole.
+func (t *trace) found() *Found {
+	if n := len(t.steps); n > 0 {
+		return &t.steps[n-1].found
+	}
+	return &t.whole
+}
+
+// asked notes a check of a step.
+func (t *trace) asked(step *sop.Step, check string, failed bool) {
+	if n := len(t.steps); n == 0 || t.steps[n-1].step != step {
+		t.steps = append(t.steps, stepTrace{step: step})
+	}
+	at := &t.steps[len(t.steps)-1]
+	at.guards = tried(at.guards, check, failed)
+}
+
+// tried adds what became of a guard to a list of them; of one that is asked
+// several times there is one entry.
+func tried(list []Guard, name string, failed bool) []Guard {
+	result := "passed"
+	if failed {
+		result = "failed"
+	}
+	if n := len(list); n > 0 && list[n-1].Name == name {
+		list[n-1].Result = result
+		return list
+	}
+	return append(list, Guard{Name: name, Result: result})
+}
 
 // fails says to the trace what became of a guard, and returns failed. Every
 // guard of a judgement is asked through it, so that what is explained is what
 // was decided.
 func (j *judge) fails(guard string, failed bool) bool {
-	if j.trace == nil {
-		return failed
-	}
-	result := "passed"
-	if failed {
-		result = "failed"
-	}
-	if t := *j.trace; len(t) > 0 && t[len(t)-1].Name == guard {
-		t[len(t)-1].Result = result
-	} else {
-		*j.trace = append(t, Guard{Name: guard, Result: result})
+	if j.trace != nil {
+		j.trace.guards = tried(j.trace.guards, guard, failed)
 	}
 	return failed
 }
 
 // Trace is Decide with the descent it made: every guard tried in order, with
 // the reason at the one that failed, and those behind it that were not reached.
-func Trace(s *projection.State, p *Proposal) (*Outcome, []Guard) {
+func Trace(s *projection.State, p *Proposal) (*Outcome, Descent) {
 	var t trace
 	o := &Outcome{}
 	o.decide(s, p, &t)
+	d := Descent{Guards: t.guards, Found: t.whole, Asks: t.asks}
+	for i := range t.steps {
+		step := &t.steps[i]
+		entry := StepDescent{Guards: step.guards, Found: step.found, Capability: step.step.Capability()}
+		if code := reason.Code(o.stepReason(i)); !code.Allowed() && code != "" {
+			entry.Guards = unreached(entry.Guards, code, sop.Checks(step.step.Action))
+		}
+		d.Steps = append(d.Steps, entry)
+	}
 	if o.Retry != 0 || o.Decision.Allowed {
-		return o, t
+		return o, d
 	}
-	code := reason.Code(o.Decision.Reason)
-	if n := len(t); n == 0 || t[n-1].Result != "failed" {
-		t = append(t, Guard{Name: o.Decision.Operation, Result: "failed"})
+	if n := len(d.Guards); n == 0 || d.Guards[n-1].Result != "failed" {
+		d.Guards = append(d.Guards, Guard{Name: o.Decision.Operation, Result: "failed"})
 	}
-	failed := &t[len(t)-1]
-	failed.Reason = code
-	return o, append(t, notReached(o.Decision.Operation, failed.Name)...)
+	var names []string
+	for _, g := range guardsOf(o.Decision.Operation) {
+		names = append(names, g.name)
+	}
+	d.Guards = unreached(d.Guards, reason.Code(o.Decision.Reason), names)
+	return o, d
 }
 
-// notReached lists the guards of an operation after the one named.
-func notReached(operation, name string) (list []Guard) {
-	found := false
-	for _, g := range guardsOf(operation) {
-		if found {
-			list = append(list, Guard{Name: g.name, Result: "not_reached"})
+// Descent is how a judgement came about.
+type Descent struct {
+	Guards []Guard
+	Found
+	Steps []StepDescent // of a procedure, in their order
+	Asks  bool          // what came out may depend on the agent's mandatory records
+}
+
+// StepDescent is how the judgement of one step came about.
+type StepDescent struct {
+	Guards []Guard
+	Found
+	Capability string // that the step needs
+}
+
+func (o *Outcome) stepReason(i int) string {
+	if i >= len(o.Steps) {
+		return ""
+	}
+	return o.Steps[i].Reason
+}
+
+// unreached gives the last guard, which failed, its reason, and adds those of
+// names that stand behind it.
+func unreached(list []Guard, code reason.Code, names []string) []Guard {
+	failed := &list[len(list)-1]
+	failed.Reason = code
+	if at := slices.Index(names, failed.Name); at >= 0 {
+		for _, name := range names[at+1:] {
+			list = append(list, Guard{Name: name, Result: "not_reached"})
 		}
-		found = found || g.name == name
 	}
 	return list
 }
@@ -140,9 +223,37 @@ func notReached(operation, name string) (list []Guard) {
 // several could have given the code they are shown as one, in the last's place.
 // An operation without guards of its own shows those before it only.
 func Guards(operation string, code reason.Code) []Guard {
+	return guardsFor(guardsOf(operation), operation, code)
+}
+
+// StepGuards is Guards for the step of a procedure.
+func StepGuards(action string, code reason.Code) []Guard {
+	var list []guard
+	for _, name := range sop.Checks(action) {
+		list = append(list, guard{name, stepCodes[name]})
+	}
+	return guardsFor(list, action, code)
+}
+
+// stepCodes are the reasons that each check of a step can give.
+var stepCodes = map[string][]reason.Code{
+	sop.CheckID:         {reason.EmptyStepID, reason.DuplicateStepID},
+	sop.CheckKnown:      {reason.UnknownAction},
+	sop.CheckEmergency:  {reason.EmergencyDeny},
+	sop.CheckHolds:      {reason.ActionNotInEffectiveCapabilities},
+	sop.CheckOwner:      {reason.CrossOwnerMemoryWrite},
+	sop.CheckReferences: {reason.ReferenceOutOfScope},
+	sop.CheckSize:       {reason.RequestTooLarge},
+	sop.CheckSchema:     {reason.ArgumentSchema, reason.SOPMalformed, reason.RequestTooLarge},
+	sop.CheckNamespace:  {reason.NamespaceNotAllowed},
+	sop.CheckValue:      {reason.MandatoryTypeMismatch, reason.ValueNotAllowed},
+	sop.CheckRules:      {reason.RequirementFailed, reason.RequirementError},
+}
+
+func guardsFor(rows []guard, operation string, code reason.Code) []Guard {
 	var list []Guard
 	stopped := ""
-	for _, g := range guardsOf(operation) {
+	for _, g := range rows {
 		switch {
 		case g.stops(code) && stopped != "":
 			i := slices.IndexFunc(list, func(g Guard) bool { return g.Result == "failed" })

@@ -134,32 +134,6 @@ func (l *Ledger) PolicyDocument(seq uint64) ([]byte, error) { return l.openPaylo
 // Now is ledger time.
 func (l *Ledger) Now() events.Time { return l.clock.now() }
 
-// Explain judges a request at now without any effect: no event, no value.
-func Explain(s *projection.State, now events.Time, lane wire.Lane, subject, operation string, request []byte) Explanation {
-	r, code := wire.Decode(lane, operation, request)
-	if r != nil {
-		r.OperationID = "" // whether an id was used before is no guard on the request
-	}
-	o, guards := Trace(s, &Proposal{Lane: lane, Subject: subject, Operation: wire.Known(lane, operation), Refused: code, Request: r, Now: now})
-	e := Explanation{Decision: o.Decision, Steps: o.Steps, Guards: guards}
-	a := s.Agent(subject)
-	if capability := capabilityOf(r); a != nil && capability != "" {
-		if ok, by := s.May(a, capability); !ok {
-			e.Capability, e.RemovedBy = capability, by
-		}
-	}
-	return e
-}
-
-// Explanation is what a request would meet, guard by guard.
-type Explanation struct {
-	Decision   *events.Decision
-	Steps      []*events.Decision
-	Guards     []Guard
-	Capability string // one that the request needs and the sender lacks
-	RemovedBy  string // the level nearest the environment that lacks it
-}
-
 func capabilityOf(r *wire.Request) string {
 	if r == nil {
 		return ""

@@ -226,77 +226,6 @@ func capabilitiesOf(s *projection.State, id string) wire.Capabilities {
 // list is a slice that JSON writes as [] when it is empty.
 func list(s []string) []string { return append([]string{}, s...) }
 
-func (a *api) explain(s *projection.State, w asker, q *wire.QueryRequest) func() []byte {
-	if q.Seq != 0 {
-		return a.recorded(s, w, q.Seq, a.explainRecorded)
-	}
-	id, lane := q.AgentID, wire.Propose
-	if id == "" {
-		id = w.id
-	}
-	if s.Agent(id) == nil {
-		lane = wire.Control
-	}
-	if id != w.id && !w.sees(s, id) || s.Agent(id) == nil && s.Principal(id) == nil {
-		return refusal(reason.NotFound)
-	}
-	if id != w.id && !mayExplain(w, lane, q.Operation) {
-		return refusal(reason.NotPermittedForRole)
-	}
-	e := ledger.Explain(s, a.ledger.Now(), lane, id, q.Operation, q.Request)
-	out := explanation(e.Decision, e.Guards, w.full())
-	out.Seq = s.Seq
-	if w.root != "" && out.Owner != "" && !w.sees(s, out.Owner) && id != w.id {
-		out.Owner = ""
-	}
-	if e.Capability != "" {
-		out.Removed = []wire.Removed{{Capability: e.Capability, By: e.RemovedBy}}
-	}
-	for _, step := range e.Steps {
-		out.Decisions = append(out.Decisions, wire.Explained{StepID: step.StepID, Action: step.Action, Allowed: step.Allowed, ReasonCode: reason.Code(step.Reason)})
-	}
-	return func() []byte { return wire.Encode(out) }
-}
-
-// mayExplain reports whether w may have an operation judged as another. An
-// agent may not where the answer depends on records, which nobody sees from
-// above; and control verbs are an admin's to try.
-func mayExplain(w asker, lane wire.Lane, operation string) bool {
-	if lane == wire.Control {
-		return w.role == RoleAdmin
-	}
-	return w.full() || !strings.HasPrefix(operation, "memory.")
-}
-
-func explanation(d *events.Decision, guards []ledger.Guard, full bool) wire.Explanation {
-	code := reason.Code(d.Reason)
-	told := reason.Told(code)
-	hidden := told != code && !full
-	if full {
-		told = code
-	}
-	out := wire.Explanation{
-		Subject: d.Subject, Lineage: d.Lineage, Operation: d.Operation, Resource: d.Resource, Allowed: d.Allowed,
-		ReasonCode: told, Message: told.Text(), PolicyVersion: d.PolicyVersion, Guards: []wire.Guard{},
-	}
-	if !hidden {
-		out.Owner = d.Owner
-	}
-	for _, g := range guards {
-		if g.Reason != "" && !full {
-			g.Reason = reason.Told(g.Reason)
-		}
-		out.Guards = append(out.Guards, wire.Guard{Guard: g.Name, Result: g.Result, ReasonCode: g.Reason})
-	}
-	return out
-}
-
-func (a *api) explainRecorded(seq uint64, d *events.Decision, full bool) []byte {
-	out := explanation(d, ledger.Guards(d.Operation, reason.Code(d.Reason)), full)
-	out.Seq = seq
-	return wire.Encode(out)
-}
-
 func (a *api) decision(s *projection.State, w asker, q *wire.QueryRequest) func() []byte {
 	seq := q.Seq
 	if seq == 0 {
@@ -350,12 +279,21 @@ func resultsShown(run *projection.Run, only string) int {
 // recorded shows a decision in the log to w, if its subject's doings are open
 // to w.
 func (a *api) recorded(s *projection.State, w asker, seq uint64, show func(uint64, *events.Decision, bool) []byte) func() []byte {
-	e, err := a.durable(seq)
-	d, ok := e.Body.(*events.Decision)
-	if err != nil || !ok || d.Subject != w.id && !w.sees(s, d.Subject) {
+	d := a.decided(s, w, seq)
+	if d == nil {
 		return refusal(reason.NotFound)
 	}
 	return func() []byte { return show(seq, d, w.full()) }
+}
+
+// decided is the decision at seq, or nil if there is none that is open to w.
+func (a *api) decided(s *projection.State, w asker, seq uint64) *events.Decision {
+	e, err := a.durable(seq)
+	d, ok := e.Body.(*events.Decision)
+	if err != nil || !ok || d.Subject != w.id && !w.sees(s, d.Subject) {
+		return nil
+	}
+	return d
 }
 
 func (a *api) durable(seq uint64) (events.Event, error) {

@@ -156,8 +156,15 @@ func sortFaults(faults []Fault) {
 // didYouMean names the candidate nearest to s if a slip of the keyboard could
 // have made one of the other, with a comma and a question mark around it.
 func didYouMean(s string, candidates []string) string {
+	if best, ok := nearest(s, candidates); ok {
+		return fmt.Sprintf("; did you mean %q?", best)
+	}
+	return ""
+}
+
+func nearest(s string, candidates []string) (best string, ok bool) {
 	if len(s) > quoteRunes {
-		return ""
+		return "", false
 	}
 	best, distance := "", max(2, len(s)/3)+1
 	for _, c := range slices.Sorted(slices.Values(candidates)) {
@@ -168,10 +175,7 @@ func didYouMean(s string, candidates []string) string {
 			best, distance = c, d
 		}
 	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf("; did you mean %q?", best)
+	return best, best != ""
 }
 
 func withoutDigits(s string) string {

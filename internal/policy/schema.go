@@ -1,9 +1,10 @@
 package policy
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,23 +57,73 @@ func (s *Schema) validate(v any) error {
 	if !errors.As(err, &invalid) {
 		return err
 	}
-	at, why := leaf(invalid)
-	return fmt.Errorf("%s: %s", pointer(at), why)
+	first := leaf(invalid)
+	fault := &SchemaFault{At: pointer(first.InstanceLocation), Why: withoutPlace(first.Error())}
+	if _, place, ok := strings.Cut(first.SchemaURL, "#"); ok {
+		fault.Place = strings.Join(append([]string{place}, first.ErrorKind.KeywordPath()...), "/")
+		if says, ok := s.at(fault.Place); ok {
+			fault.Says = string(says.AppendCanonical(nil))
+		}
+	}
+	return fault
+}
+
+// SchemaFault is one reason why a schema does not take a value. It may quote
+// the value, so it is for the sender alone.
+type SchemaFault struct {
+	At, Why string // where in the value, and what is wrong there
+	Place   string // the keyword of the schema that forbids it, such as /properties/size/maximum
+	Says    string // what that keyword says, canonical JSON; empty if it is not found
+}
+
+func (f *SchemaFault) Error() string { return f.At + ": " + f.Why }
+
+// withoutPlace leaves away what the library says of the place, which is said
+// already.
+func withoutPlace(text string) string {
+	if place, why, ok := strings.Cut(text, "': "); ok && strings.HasPrefix(place, "at '") && !strings.HasSuffix(place, `\`) {
+		return why
+	}
+	return text
+}
+
+// at is what stands at a place in the schema, as SchemaFault has places.
+func (s *Schema) at(place string) (v events.Value, ok bool) {
+	v, ok = s.value, true
+	for token := range strings.SplitSeq(strings.TrimPrefix(place, "/"), "/") {
+		token = strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")
+		if unescaped, err := url.PathUnescape(token); err == nil {
+			token = unescaped
+		}
+		if v.Kind == events.Array {
+			i, err := strconv.Atoi(token)
+			if err != nil || i < 0 || i >= len(v.Elements) {
+				return events.Value{}, false
+			}
+			v = v.Elements[i]
+			continue
+		}
+		if v, ok = v.Get(token); !ok {
+			return events.Value{}, false
+		}
+	}
+	return v, true
 }
 
 // leaf is the innermost cause that comes first by place, then by words: the
 // library meets the members of an object in any order.
-func leaf(e *jsonschema.ValidationError) (at []string, why string) {
+func leaf(e *jsonschema.ValidationError) *jsonschema.ValidationError {
 	if len(e.Causes) == 0 {
-		return e.InstanceLocation, e.Error()
+		return e
 	}
-	for i, cause := range e.Causes {
-		a, w := leaf(cause)
-		if order := slices.Compare(a, at); i == 0 || order < 0 || order == 0 && w < why {
-			at, why = a, w
+	var first *jsonschema.ValidationError
+	for _, cause := range e.Causes {
+		next := leaf(cause)
+		if first == nil || cmp.Or(slices.Compare(next.InstanceLocation, first.InstanceLocation), cmp.Compare(next.Error(), first.Error()), cmp.Compare(next.SchemaURL, first.SchemaURL)) < 0 {
+			first = next
 		}
 	}
-	return at, why
+	return first
 }
 
 func pointer(at []string) string {
@@ -200,8 +251,8 @@ func compileSchema(v any) (compiled *jsonschema.Schema, at []string, why string)
 	case err == nil:
 		return compiled, nil, ""
 	case errors.As(err, &invalid) && errors.As(invalid.Err, &details):
-		at, why = leaf(details)
-		return nil, at, why
+		first := leaf(details)
+		return nil, first.InstanceLocation, first.Error()
 	}
 	return nil, nil, err.Error()
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -59,6 +60,32 @@ func TestR61_SchemasTakeNumbersExactly(t *testing.T) {
 	}
 	if err := schema(limit).ValidateJSON([]byte(`{"n":1,"n":2}`)); err == nil {
 		t.Error("a text outside the profile is taken")
+	}
+}
+
+// A fault says where in the value and where in the schema.
+func TestSchemaFault_Places(t *testing.T) {
+	for _, row := range []struct{ schema, value, at, place, says string }{
+		{`{"properties":{"n":{"type":"integer","maximum":10}}}`, `{"n":11}`, "/n", "/properties/n/maximum", `10`},
+		{`{"properties":{"n":{"type":"integer"}}}`, `{"n":"a"}`, "/n", "/properties/n/type", `"integer"`},
+		{`{"required":["a","b"]}`, `{"a":1}`, "the whole", "/required", `["a","b"]`},
+		{`{"properties":{"a":true},"additionalProperties":false}`, `{"b":1}`, "the whole", "/additionalProperties", `false`},
+		{`{"$defs":{"p":{"pattern":"^a+$"}},"properties":{"x y":{"$ref":"#/$defs/p"}}}`, `{"x y":"b"}`, "/x y", "/$defs/p/pattern", `"^a+$"`},
+		{`{"properties":{"a/b":{"const":1}}}`, `{"a/b":2}`, "/a/b", "/properties/a~1b/const", `1`},
+		{`{"anyOf":[{"const":1},{"const":2}]}`, `3`, "the whole", "/anyOf/0/const", `1`},
+		{`{"items":{"type":"integer"}}`, `[1,2.0]`, "/1", "/items/type", `"integer"`},
+	} {
+		s, err := CompileSchema(parsed(t, row.schema))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var fault *SchemaFault
+		if err := s.Validate(parsed(t, row.value)); !errors.As(err, &fault) {
+			t.Fatalf("%s of %s: %v", row.schema, row.value, err)
+		}
+		if fault.At != row.at || fault.Place != row.place || fault.Says != row.says {
+			t.Errorf("%s of %s: %+v", row.schema, row.value, *fault)
+		}
 	}
 }
 

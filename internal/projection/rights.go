@@ -1,6 +1,8 @@
 package projection
 
 import (
+	"slices"
+
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/policy"
 )
@@ -111,6 +113,47 @@ func (s *State) May(a *Agent, capability string) (ok bool, by string) {
 		return false, a.ID
 	}
 	return true, ""
+}
+
+// Lack is one level that lacks a capability, and why.
+type Lack struct{ By, Why string }
+
+// Why a level lacks a capability.
+const (
+	LackDenied      = "emergency_deny"
+	LackEnvironment = "not_in_environment"
+	LackRevoked     = "revoked"
+	LackDeclared    = "not_declared"
+	LackUse         = "not_in_use" // it passes it on and does not use it
+)
+
+// Lacks lists every level that lacks a capability, from the emergency denies
+// and the environment down to a itself: nothing where a holds it.
+func (s *State) Lacks(a *Agent, capability string) (list []Lack) {
+	if s.Denied(a, capability) {
+		list = append(list, Lack{EmergencyLevel, LackDenied})
+	}
+	if !s.InEnvironment(capability) {
+		list = append(list, Lack{EnvironmentLevel, LackEnvironment})
+	}
+	for _, level := range slices.Backward(a.Lineage()) {
+		switch {
+		case level.Revoked:
+			list = append(list, Lack{level.ID, LackRevoked})
+		case !level.Declared.Has(capability):
+			list = append(list, Lack{level.ID, LackDeclared})
+		}
+	}
+	return list
+}
+
+// LacksUse is Lacks for what a does itself, which its use limits too.
+func (s *State) LacksUse(a *Agent, capability string) []Lack {
+	list := s.Lacks(a, capability)
+	if len(a.Use) > 0 && a.Declared.Has(capability) && !a.Use.Has(capability) {
+		list = append(list, Lack{a.ID, LackUse})
+	}
+	return list
 }
 
 // MayWriteIn reports whether a's writes, and those of all above it, let it write

@@ -25,6 +25,33 @@ type Scope struct {
 	// Rules judges the arguments of a declared action; "" where nothing forbids
 	// them. nil for no rules.
 	Rules func(step *Step) reason.Code
+
+	// Asked is told what became of every check, in order; nil where nobody asks
+	// how it came about.
+	Asked func(step *Step, check string, failed bool)
+}
+
+// The checks of a step, as Scope.Asked names them.
+const (
+	CheckID         = "step id"
+	CheckKnown      = "known action"
+	CheckEmergency  = "emergency"
+	CheckHolds      = "effective capabilities"
+	CheckOwner      = "owner"
+	CheckReferences = "references"
+	CheckSize       = "size"
+	CheckSchema     = "argument schema"
+	CheckNamespace  = "namespace"
+	CheckValue      = "value"
+	CheckRules      = "requirements"
+)
+
+// fails tells whoever asks of a check, and returns failed.
+func (s *Step) fails(scope *Scope, check string, failed bool) bool {
+	if scope.Asked != nil {
+		scope.Asked(s, check, failed)
+	}
+	return failed
 }
 
 // StepResult is the verdict on one step.
@@ -71,19 +98,19 @@ func Judge(step Step, scope Scope) reason.Code { return step.judge(nil, &scope) 
 // judge descends the checks in their fixed order.
 func (s *Step) judge(before []Step, scope *Scope) reason.Code {
 	switch {
-	case s.ID == "":
+	case s.fails(scope, CheckID, s.ID == ""):
 		return reason.EmptyStepID
-	case s.repeats(before):
+	case s.fails(scope, CheckID, s.repeats(before)):
 		return reason.DuplicateStepID
-	case !s.known(scope):
+	case s.fails(scope, CheckKnown, !s.known(scope)):
 		return reason.UnknownAction
-	case scope.Denied != nil && scope.Denied(s.Capability()):
+	case s.fails(scope, CheckEmergency, scope.Denied != nil && scope.Denied(s.Capability())):
 		return reason.EmergencyDeny
-	case !scope.Holds(s.Capability()):
+	case s.fails(scope, CheckHolds, !scope.Holds(s.Capability())):
 		return reason.ActionNotInEffectiveCapabilities
-	case s.writesElsewhere(scope.Agent):
+	case s.fails(scope, CheckOwner, s.writesElsewhere(scope.Agent)):
 		return reason.CrossOwnerMemoryWrite
-	case s.refersOutside(scope.Lineage):
+	case s.fails(scope, CheckReferences, s.refersOutside(scope.Lineage)):
 		return reason.ReferenceOutOfScope
 	}
 	if code := s.checkArguments(scope); code != "" {
@@ -135,8 +162,7 @@ func (s *Step) writesElsewhere(agent string) bool {
 // in the arguments of an action, whose shape nobody has checked, and at the top
 // of those of memory, whose value is data and names nobody.
 func (s *Step) refersOutside(lineage []string) bool {
-	switch s.Action {
-	case "memory.read", "memory.write", "memory.delete":
+	if s.memory() {
 		owner, ok := s.arguments.Get("owner_agent_id")
 		return ok && !within(lineage, owner)
 	}
@@ -166,33 +192,55 @@ func within(lineage []string, owner events.Value) bool {
 // memory, have the shape of the direct operation and a value of the type its
 // name asks for.
 func (s *Step) checkArguments(scope *Scope) reason.Code {
-	if len(s.Arguments) > events.ArgumentsBytesMax {
+	if s.fails(scope, CheckSize, len(s.Arguments) > events.ArgumentsBytesMax) {
 		return reason.RequestTooLarge
 	}
-	switch s.Action {
+	if s.memory() {
+		return s.checkMemory(scope)
+	}
+	if scope.Rules == nil {
+		return ""
+	}
+	code := scope.Rules(s)
+	if !s.fails(scope, CheckSchema, code == reason.ArgumentSchema) {
+		s.fails(scope, CheckRules, code != "")
+	}
+	return code
+}
+
+func (s *Step) memory() bool {
+	return s.Action == "memory.read" || s.Action == "memory.write" || s.Action == "memory.delete"
+}
+
+func (s *Step) checkMemory(scope *Scope) reason.Code {
+	code := s.shape()
+	switch {
+	case s.fails(scope, CheckSchema, code != ""):
+		return code
+	case s.Action == "memory.read":
+		return ""
+	case s.fails(scope, CheckNamespace, s.outside(scope)):
+		return reason.NamespaceNotAllowed
+	case s.Action == "memory.delete":
+		return ""
+	}
+	code = s.forbidden(scope)
+	s.fails(scope, CheckValue, code != "")
+	return code
+}
+
+// Checks lists the checks of an action's step in their order.
+func Checks(action string) []string {
+	list := []string{CheckID, CheckKnown, CheckEmergency, CheckHolds, CheckOwner, CheckReferences, CheckSize, CheckSchema}
+	switch action {
 	case "memory.read":
-		return s.checkMemory([]string{"namespace", "key"}, "owner_agent_id")
+		return list
 	case "memory.write":
-		code := s.checkMemory([]string{"owner_agent_id", "namespace", "key", "value"}, "visibility", "expected_revision")
-		switch {
-		case code != "":
-		case s.outside(scope):
-			code = reason.NamespaceNotAllowed
-		default:
-			code = s.forbidden(scope)
-		}
-		return code
+		return append(list, CheckNamespace, CheckValue)
 	case "memory.delete":
-		code := s.checkMemory([]string{"owner_agent_id", "namespace", "key", "expected_revision"})
-		if code == "" && s.outside(scope) {
-			return reason.NamespaceNotAllowed
-		}
-		return code
+		return append(list, CheckNamespace)
 	}
-	if scope.Rules != nil {
-		return scope.Rules(s)
-	}
-	return ""
+	return append(list, CheckRules)
 }
 
 // outside reports whether a step writes where the proposer may not.
@@ -209,7 +257,15 @@ func (s *Step) forbidden(scope *Scope) reason.Code {
 	return scope.Write(namespace.Text, key.Text, value.AppendCanonical(nil))
 }
 
-func (s *Step) checkMemory(required []string, optional ...string) reason.Code {
+// shape holds the arguments of a memory step to those of the direct operation.
+func (s *Step) shape() reason.Code {
+	required, optional := []string{"namespace", "key"}, []string{"owner_agent_id"}
+	switch s.Action {
+	case "memory.write":
+		required, optional = []string{"owner_agent_id", "namespace", "key", "value"}, []string{"visibility", "expected_revision"}
+	case "memory.delete":
+		required, optional = []string{"owner_agent_id", "namespace", "key", "expected_revision"}, nil
+	}
 	for _, name := range required {
 		if _, ok := s.arguments.Get(name); !ok {
 			return reason.ArgumentSchema

@@ -150,6 +150,7 @@ type Capabilities struct {
 type Removed struct {
 	Capability string `json:"capability"`
 	By         string `json:"by"`
+	Why        string `json:"why,omitempty"` // in an explanation, where every level that lacks it has its entry
 }
 
 // Agents answers the query of that name, sorted by id. Next, if any, is the id
@@ -238,38 +239,6 @@ type Activated struct {
 type History struct {
 	Policies []Activated `json:"policies"`
 	Next     uint64      `json:"next,omitempty"`
-}
-
-// Explanation answers the query explain.
-type Explanation struct {
-	Subject       string      `json:"subject"`
-	Lineage       []string    `json:"lineage"`
-	Operation     string      `json:"operation"`
-	Resource      string      `json:"resource"`
-	Allowed       bool        `json:"allowed"`
-	ReasonCode    reason.Code `json:"reason_code"`
-	Message       string      `json:"message"`
-	PolicyVersion string      `json:"policy_version"`
-	Owner         string      `json:"owner,omitempty"`
-	Guards        []Guard     `json:"guards"`
-	Removed       []Removed   `json:"removed,omitempty"`
-	Decisions     []Explained `json:"decisions,omitempty"`
-	Seq           uint64      `json:"seq"` // of the state judged against, or of the decision explained
-}
-
-// Guard is one guard and what became of it: passed, failed or not_reached.
-type Guard struct {
-	Guard      string      `json:"guard"`
-	Result     string      `json:"result"`
-	ReasonCode reason.Code `json:"reason_code,omitempty"`
-}
-
-// Explained is one step of an explained SOP.
-type Explained struct {
-	StepID     string      `json:"step_id"`
-	Action     string      `json:"action"`
-	Allowed    bool        `json:"allowed"`
-	ReasonCode reason.Code `json:"reason_code"`
 }
 
 // Encode is the JSON of a query's answer.
