@@ -29,6 +29,7 @@ type examiner struct {
 	links    bool // links only
 	payload  func(seq uint64, open bool) (Payload, error)
 	required bool // every committed payload must be there, not the open ones alone
+	skimmer  events.Skimmer
 
 	opened, sealed uint64 // payloads that could be looked at, and not
 }
@@ -38,7 +39,7 @@ func (x *examiner) examine(position uint64, b []byte) entry {
 		return link(b)
 	}
 	found := entry{leaf: events.LeafHash(b)}
-	e, err := events.Parse(b)
+	e, err := x.skimmer.Parse(b)
 	if err != nil {
 		found.err = err
 		return found
@@ -48,7 +49,7 @@ func (x *examiner) examine(position uint64, b []byte) entry {
 	if position == 1 {
 		found.kind = string(e.Body.Type())
 	}
-	x.payloadOf(position, &e, &found)
+	x.payloadOf(position, e, &found)
 	return found
 }
 
@@ -71,7 +72,7 @@ func link(b []byte) entry {
 		return found
 	}
 	rest = rest[at+len(linkPrev):]
-	if found.prev, err = events.ParseHash(string(rest[:2*len(found.prev)])); err == nil {
+	if found.prev, err = events.ParseHash(rest[:2*len(found.prev)]); err == nil {
 		found.seq, found.err = seq, nil
 	}
 	return found

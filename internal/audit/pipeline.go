@@ -2,7 +2,9 @@ package audit
 
 import (
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"sync"
 )
 
@@ -20,15 +22,17 @@ type chunk struct {
 	entries []entry
 	at      []int // of the faults of its tree, the entry after which each was found
 	tree    tree
-	asked   []tree // as it was at the sizes whose root is asked for
-	ended   bool   // the log ends before its size says
-	failure error  // why an entry was unreadable, the last time
+	sizes   []uint64 // whose root is asked for and that are still to come
+	asked   []tree   // as it was at such sizes
+	ended   bool     // the log ends before its size says
+	failure error    // why an entry was unreadable, the last time
 	examiner
 }
 
 // read feeds a source's events. An event that cannot be read is a fault, and
 // reading goes on behind it.
 func (v *Verifier) read(s *Source) {
+	sizes := slices.Sorted(maps.Keys(v.roots)) // the map itself belongs to this goroutine
 	workers := runtime.GOMAXPROCS(0)
 	chunks := make([]chan *chunk, (s.Size+chunkSize-1)/chunkSize)
 	for i := range chunks {
@@ -56,7 +60,7 @@ func (v *Verifier) read(s *Source) {
 				if !more {
 					return
 				}
-				chunks[i] <- v.examineChunk(s, uint64(i)*chunkSize)
+				chunks[i] <- v.examineChunk(s, uint64(i)*chunkSize, sizes)
 			}
 		})
 	}
@@ -122,11 +126,13 @@ func (v *Verifier) giveUp(c *chunk, base uint64, n int) {
 }
 
 // examineChunk reads and examines the entries after the first base ones.
-func (v *Verifier) examineChunk(s *Source, base uint64) *chunk {
+func (v *Verifier) examineChunk(s *Source, base uint64, sizes []uint64) *chunk {
 	to := min(base+chunkSize, s.Size)
 	c := &chunk{
 		entries: make([]entry, 0, to-base), tree: tree{base: base, size: base}, examiner: examiner{links: v.links, required: v.required},
 	}
+	at, _ := slices.BinarySearch(sizes, base+1)
+	c.sizes = sizes[at:]
 	if s.Hashes != nil {
 		c.tree.nodes = storedNodes(s.Hashes)
 	}
@@ -134,7 +140,7 @@ func (v *Verifier) examineChunk(s *Source, base uint64) *chunk {
 	for c.tree.size < to {
 		at := c.tree.size
 		err := s.Events(at+1, to, func(_ uint64, event []byte) error {
-			c.add(v, c.examine(c.tree.size+1, event))
+			c.add(c.examine(c.tree.size+1, event))
 			return nil
 		})
 		if err == nil {
@@ -142,21 +148,21 @@ func (v *Verifier) examineChunk(s *Source, base uint64) *chunk {
 			break
 		}
 		c.failure = err
-		c.add(v, entry{unreadable: "unreadable", leaf: c.tree.stored(c.tree.size)})
+		c.add(entry{unreadable: "unreadable", leaf: c.tree.stored(c.tree.size)})
 	}
 	finish()
 	return c
 }
 
 // add puts an examined entry in its place.
-func (c *chunk) add(v *Verifier, e entry) {
+func (c *chunk) add(e entry) {
 	c.entries = append(c.entries, e)
 	c.tree.add(0, e.leaf, e.leaf.IsZero())
 	for len(c.at) < len(c.tree.found) {
 		c.at = append(c.at, len(c.entries)-1)
 	}
-	if _, asked := v.roots[c.tree.size]; asked {
-		c.asked = append(c.asked, c.tree)
+	if len(c.sizes) > 0 && c.tree.size == c.sizes[0] {
+		c.asked, c.sizes = append(c.asked, c.tree), c.sizes[1:]
 	}
 }
 

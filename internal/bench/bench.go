@@ -138,7 +138,7 @@ func (b *bench) all() error {
 		"only-read", "only-write", "only-authorize", "only-sop") {
 		err = b.withoutFeed(echo)
 	}
-	if err == nil && b.wants("feed-256", "feed-1024", "lag", "verify", "replay", "disk") {
+	if err == nil && b.wants("feed-256", "feed-1024", "lag", "links", "verify", "replay", "disk") {
 		err = b.withFeed(echo)
 	}
 	b.report.Machine.SyncP50 = median(b.syncs)
@@ -217,7 +217,7 @@ func (b *bench) withFeed(echo *echo) error {
 	if err == nil {
 		b.report.set("lag", true, "to the end of what was answered, once the load ends; of all runs", n.lags...)
 	}
-	if err := errors.Join(err, n.stop()); err != nil || !b.wants("verify", "replay", "disk") {
+	if err := errors.Join(err, n.stop()); err != nil || !b.wants("links", "verify", "replay", "disk") {
 		return err
 	}
 	return b.atRest(n)

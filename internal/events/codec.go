@@ -15,7 +15,9 @@ import (
 // number form ends in an error. After an error every call does nothing.
 type coder struct {
 	buf     []byte
-	pos     int // next byte to read
+	pos     int      // next byte to read
+	room    *Skimmer // for what is read; nil for none
+	skim    bool     // keep no text of what is read
 	reading bool
 	first   bool // no field yet in the object at hand
 	err     error
@@ -76,7 +78,15 @@ func (c *coder) key(name string) {
 		c.buf = append(append(c.buf, name...), '"', ':')
 		return
 	}
-	if !c.first {
+	if c.present(name, true) {
+		if !c.first {
+			c.pos++
+		}
+		c.first = false
+		c.pos += len(name) + 3
+		return
+	}
+	if !c.first { // what is in its place?
 		c.lit(",")
 	}
 	c.first = false
@@ -140,7 +150,7 @@ func (c *coder) text(v *string) {
 
 // plain reports whether s is written as it stands: printable ASCII without
 // quote and backslash, as nearly every string of ours is.
-func plain(s string) bool {
+func plain[T string | []byte](s T) bool {
 	for len(s) >= 8 {
 		if !plainWord(uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
 			uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56) {
@@ -186,8 +196,16 @@ func (c *coder) readString() string {
 		c.fail("expected a string")
 		return ""
 	}
+	start := c.pos + 1
+	if n := bytes.IndexByte(c.buf[start:], '"'); n >= 0 && plain(c.buf[start:start+n]) {
+		c.pos = start + n + 1
+		if c.skim && n > 0 {
+			return "-"
+		}
+		return string(c.buf[start : start+n])
+	}
 	plain := true
-	for i := c.pos + 1; i < len(c.buf); i++ {
+	for i := start; i < len(c.buf); i++ {
 		switch b := c.buf[i]; {
 		case b == '"':
 			raw := c.buf[c.pos : i+1]
@@ -322,16 +340,24 @@ func (c *coder) strs(name string, v *[]string) {
 		c.lit("]")
 		return
 	}
-	*v = []string{}
+	var list []string
+	if c.skim {
+		list = c.room.list[:0]
+	} else {
+		list = make([]string, 0, 4)
+	}
 	for c.err == nil && !c.peek("]") {
-		if len(*v) > 0 {
+		if len(list) > 0 {
 			c.lit(",")
 		}
-		var s string
-		c.text(&s)
-		*v = append(*v, s)
+		list = append(list, "")
+		c.text(&list[len(list)-1])
 	}
 	c.lit("]")
+	if c.skim {
+		c.room.list = list
+	}
+	*v = list
 }
 
 func (c *coder) optStrs(name string, v *[]string) {

@@ -3,7 +3,9 @@ package events
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"strings"
 )
 
 // Hash is a SHA-256 digest. Its text form is 64 lower-case hex digits.
@@ -39,44 +41,51 @@ func (h Hash) String() string {
 func (h Hash) IsZero() bool { return h == Hash{} }
 
 // ParseHash reads 64 lower-case hex digits and nothing else.
-func ParseHash(s string) (Hash, error) {
-	var h Hash
-	if len(s) != 2*len(h) {
-		return h, fmt.Errorf("hash of %d characters, want %d", len(s), 2*len(h))
+func ParseHash[T string | []byte](s T) (Hash, error) {
+	if len(s) != 2*len(Hash{}) {
+		return Hash{}, fmt.Errorf("hash of %d characters, want %d", len(s), 2*len(Hash{}))
 	}
-	for i := range h {
-		hi, lo := hexDigit(s[2*i]), hexDigit(s[2*i+1])
-		if hi > 15 || lo > 15 {
-			return Hash{}, fmt.Errorf("hash has a character that is no lower-case hex digit at %d", 2*i)
-		}
-		h[i] = hi<<4 | lo
+	h, ok := hashOf(s)
+	if !ok {
+		return h, errors.New("hash has a character that is no lower-case hex digit")
 	}
 	return h, nil
 }
 
 // hashOf reads 64 lower-case hex digits.
-func hashOf(b []byte) (h Hash, ok bool) {
+func hashOf[T string | []byte](b T) (h Hash, ok bool) {
 	if len(b) != 2*len(h) {
 		return h, false
 	}
-	for i := range h {
-		hi, lo := hexDigit(b[2*i]), hexDigit(b[2*i+1])
-		if hi > 15 || lo > 15 {
-			return Hash{}, false
-		}
-		h[i] = hi<<4 | lo
+	if !unhex(h[:], b) {
+		return Hash{}, false
 	}
 	return h, true
 }
 
-func hexDigit(c byte) byte {
-	switch {
-	case '0' <= c && c <= '9':
-		return c - '0'
-	case 'a' <= c && c <= 'f':
-		return c - 'a' + 10
+// hexDigits is the value of each lower-case hex digit, and 0xff for every other
+// byte.
+var hexDigits = func() (values [256]byte) {
+	for c := range values {
+		values[c] = 0xff
+		if i := strings.IndexByte("0123456789abcdef", byte(c)); i >= 0 {
+			values[c] = byte(i)
+		}
 	}
-	return 0xff
+	return values
+}()
+
+// unhex reads the two digits of each byte of dst, and reports whether they all
+// were digits.
+func unhex[T string | []byte](dst []byte, b T) bool {
+	b = b[:2*len(dst)]
+	seen := byte(0)
+	for i := range dst {
+		hi, lo := hexDigits[b[2*i]], hexDigits[b[2*i+1]]
+		seen |= hi | lo
+		dst[i] = hi<<4 | lo
+	}
+	return seen <= 15
 }
 
 // LeafHash is the RFC 6962 leaf hash of an event's stored bytes, and so also
