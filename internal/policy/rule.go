@@ -39,7 +39,8 @@ type Facts struct {
 	Mandatory func(name string) (value []byte, ok bool) // the combined record of namespace.key
 	Resource  func(id string) (r Resource, ok bool)
 
-	spent uint64 // by the clauses of one judgement
+	spent uint64         // by the clauses of one judgement
+	vars  map[string]any // what their texts name
 }
 
 // Bounds of a clause. Evaluation is never bounded by time: a verdict must not
@@ -117,7 +118,11 @@ func (c *Clause) Holds(arguments Arguments, facts *Facts) (ok bool, err error) {
 		return false, errors.New("the rules of one judgement cost more than they may")
 	}
 	facts.spent += clauseCost // unless it is known better
-	out, details, err := c.program.Eval(map[string]any{"args": arguments.value, factsName: &factsValue{facts}})
+	if facts.vars == nil {
+		facts.vars = map[string]any{factsName: &factsValue{facts}}
+	}
+	facts.vars["args"] = arguments.value
+	out, details, err := c.program.Eval(facts.vars)
 	if details != nil && details.ActualCost() != nil {
 		facts.spent -= clauseCost - min(clauseCost, *details.ActualCost())
 	}
