@@ -20,6 +20,7 @@ const (
 	TypeEnvironmentChanged  Type = "environment.changed"
 	TypeMemoryWritten       Type = "memory.written"
 	TypeMemoryDeleted       Type = "memory.deleted"
+	TypeMemoryExpired       Type = "memory.expired"
 	TypeClockAccepted       Type = "clock.accepted"
 	TypeTransportDenied     Type = "transport.denied"
 	TypeRequestsRefused     Type = "requests.refused"
@@ -31,7 +32,7 @@ func Types() []Type {
 		TypeLedgerCreated, TypeLedgerOpened, TypeDecisionAllowed, TypeDecisionDenied,
 		TypeAgentRegistered, TypeAgentUpdated, TypeAgentRevoked,
 		TypePrincipalRegistered, TypePrincipalRekeyed, TypePrincipalRevoked,
-		TypePolicyActivated, TypeEnvironmentChanged, TypeMemoryWritten, TypeMemoryDeleted,
+		TypePolicyActivated, TypeEnvironmentChanged, TypeMemoryWritten, TypeMemoryDeleted, TypeMemoryExpired,
 		TypeClockAccepted, TypeTransportDenied, TypeRequestsRefused,
 		TypeGrantGiven, TypeGrantRevoked, TypeEmergencyDenied, TypeEmergencyLifted,
 		TypeRunAdmitted, TypeRunStarted, TypeRunFinished, TypeRunFailed, TypeRunCancelled, TypeRunDoubted, TypeRunResolved,
@@ -77,6 +78,8 @@ func newBody(t Type) Body {
 		return &MemoryWritten{}
 	case TypeMemoryDeleted:
 		return &MemoryDeleted{}
+	case TypeMemoryExpired:
+		return &MemoryExpired{}
 	case TypeGrantGiven:
 		return &GrantGiven{}
 	case TypeGrantRevoked:
@@ -343,18 +346,27 @@ func (b *EnvironmentChanged) fields(c *coder) { c.strs("capabilities", &b.Capabi
 // MemoryWritten creates or changes a record. Its value is a payload: the
 // event's own where the namespace is mandatory (open) or the record came with
 // an apply (sealed), else the member value of its decision's request.
-type MemoryWritten struct{ Record }
+type MemoryWritten struct {
+	Record
+	Expires Time   // ledger time from which the record is gone; 0 for never
+	RunID   string // the run with whose end it is gone; empty for none
+}
 
 // MemoryDeleted ends a record; the revision counts on.
 type MemoryDeleted struct{ Record }
 
-// Record is what both memory events say.
+// MemoryExpired says that a record is gone because its time has come or its run
+// has ended; the revision counts on. It follows from no decision, or from the
+// one that wrote the record anew before this was said.
+type MemoryExpired struct{ Record }
+
+// Record is what all memory events say.
 type Record struct {
 	Owner      string
 	Namespace  string
 	Key        string
 	Visibility string // private, children or descendants
-	Class      string // preference, secret or mandatory
+	Class      string // preference, secret, mandatory or task
 	Revision   uint64
 }
 
@@ -363,6 +375,15 @@ func (*MemoryWritten) Type() Type { return TypeMemoryWritten }
 
 // Type implements Body.
 func (*MemoryDeleted) Type() Type { return TypeMemoryDeleted }
+
+// Type implements Body.
+func (*MemoryExpired) Type() Type { return TypeMemoryExpired }
+
+func (b *MemoryWritten) fields(c *coder) {
+	b.Record.fields(c)
+	c.optTime("expires", &b.Expires)
+	c.optStr("run_id", &b.RunID)
+}
 
 func (b *Record) fields(c *coder) {
 	c.str("owner_agent_id", &b.Owner)

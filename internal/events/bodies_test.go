@@ -90,8 +90,9 @@ func bodyCases() map[Type]bodyCase {
 			&PolicyActivated{Version: "lab-" + strings.Repeat("1", TokenBytesMax-4), Digest: filledHash(0xe0), Rules: 3},
 		},
 		TypeEnvironmentChanged: {&EnvironmentChanged{Capabilities: []string{}}, &EnvironmentChanged{Capabilities: []string{"memory.read", "memory.write"}}},
-		TypeMemoryWritten:      {&MemoryWritten{record}, &MemoryWritten{fullRecord}},
+		TypeMemoryWritten:      {&MemoryWritten{Record: record}, &MemoryWritten{fullRecord, timeMax, testRun}},
 		TypeMemoryDeleted:      {&MemoryDeleted{record}, &MemoryDeleted{fullRecord}},
+		TypeMemoryExpired:      {&MemoryExpired{record}, &MemoryExpired{fullRecord}},
 		TypeGrantGiven: {
 			&GrantGiven{Grant{"top", "credentials", "token", "researcher"}, 1, 0},
 			&GrantGiven{Grant{"top", "credentials", "token", "researcher"}, timeMax, IntegerMax},
@@ -183,7 +184,7 @@ func TestNewBodyKnowsEveryType(t *testing.T) {
 			t.Errorf("newBody(%s) = %v", typ, b)
 		}
 	}
-	for _, typ := range []Type{"", "decision", "decision.pending", "Decision.allowed", "memory.expired", "ledger.created "} {
+	for _, typ := range []Type{"", "decision", "decision.pending", "Decision.allowed", "memory.erased", "ledger.created "} {
 		if b := newBody(typ); b != nil {
 			t.Errorf("newBody(%q) = %T", typ, b)
 		}
@@ -240,9 +241,11 @@ func largest(t Type) Body {
 	case TypeEnvironmentChanged:
 		return &EnvironmentChanged{capabilities}
 	case TypeMemoryWritten:
-		return &MemoryWritten{record}
+		return &MemoryWritten{record, timeMax, testRun}
 	case TypeMemoryDeleted:
 		return &MemoryDeleted{record}
+	case TypeMemoryExpired:
+		return &MemoryExpired{record}
 	case TypeClockAccepted:
 		return &ClockAccepted{timeMax}
 	case TypeTransportDenied:

@@ -279,6 +279,15 @@ func (c *coder) time(name string, v *Time) {
 	}
 }
 
+func (c *coder) optTime(name string, v *Time) {
+	if c.present(name, *v != 0) {
+		c.time(name, v)
+		if c.reading && *v == 0 {
+			c.fail("zero optional time %s", name)
+		}
+	}
+}
+
 // uint is an integer of 0 to IntegerMax.
 func (c *coder) uint(name string, v *uint64) {
 	c.key(name)

@@ -126,9 +126,9 @@ func golden() ([][]byte, goldenMeta) {
 	add("admin", 0, `{"documents":["…"]}`, false, &Decision{Subject: "admin", Lineage: []string{"admin"}, Operation: "apply", Allowed: true, Reason: "control_done", PolicyVersion: "none", OperationID: "apply-1"})
 	add("admin", 3, goldenPolicy, true, &PolicyActivated{Version: "lab-1", Digest: policyDigest})
 	add("admin", 3, "", false, &AgentRegistered{AgentID: "report_manager", Capabilities: []string{"external.upload", "memory.read", "memory.write"}, PublicKey: agentKey})
-	add("admin", 3, "false", true, &MemoryWritten{Record{"report_manager", "policy", "external_upload", "descendants", "mandatory", 1}})
+	add("admin", 3, "false", true, &MemoryWritten{Record: Record{"report_manager", "policy", "external_upload", "descendants", "mandatory", 1}})
 	add("researcher", 0, `{"key":"summary","namespace":"notes","owner_agent_id":"researcher","value":"draft"}`, false, &Decision{Subject: "researcher", Lineage: lineage, Operation: "memory.write", Resource: "researcher:notes.summary", Allowed: true, Reason: "owner_write", PolicyVersion: "lab-1", PolicyDigest: policyDigest, OperationID: "op-7", TraceID: "t-1"})
-	add("researcher", 7, "", false, &MemoryWritten{Record{"researcher", "notes", "summary", "children", "preference", 1}})
+	add("researcher", 7, "", false, &MemoryWritten{Record: Record{"researcher", "notes", "summary", "children", "preference", 1}})
 	add("researcher", 0, `{"action":"external.upload","arguments":{"path":"report.pdf"}}`, false, &Decision{Subject: "researcher", Lineage: lineage, Operation: "action.authorize", Resource: "external.upload", Action: "external.upload", Reason: "action_not_in_effective_capabilities", PolicyVersion: "lab-1", PolicyDigest: policyDigest, ArgumentsDigest: argumentsDigest, OperationID: "op-9"})
 	add("researcher", 0, `{"key":"storage_token","namespace":"credentials"}`, false, &Decision{Subject: "researcher", Lineage: lineage, Operation: "memory.read", Resource: "credentials.storage_token", Reason: "not_visible_from", PolicyVersion: "lab-1", PolicyDigest: policyDigest, Owner: "report_manager", Blind: "000102030405060708090a0b0c0d0e0f"})
 	add(System, 0, "", false, &RequestsRefused{Refusals{ID: "researcher", Code: "rate_limited", Count: 12, First: bodyTime("2026-11-29T20:31:06.000001Z"), Last: bodyTime("2026-11-29T20:31:07.000000Z")}})
@@ -351,7 +351,7 @@ func TestR78_GoldenLogOpens(t *testing.T) {
 func TestR78_UnknownTypeOrVersionStops(t *testing.T) {
 	base := string(goldenFile(t)[7])
 	for _, c := range []struct{ old, new, want string }{
-		{`"type":"memory.written"`, `"type":"memory.expired"`, "unknown event type"},
+		{`"type":"memory.written"`, `"type":"memory.erased"`, "unknown event type"},
 		{`"type":"memory.written"`, `"type":"memory.Written"`, "unknown event type"},
 		{`{"v":1,`, `{"v":2,`, "unknown format version"},
 		{`{"v":1,`, `{"v":10,`, "unknown format version"},

@@ -22,6 +22,8 @@ const (
 	GrantsMax       = 4096           // of a ledger, for the same reason
 	GrantSecondsMax = 30 * 24 * 3600 // longer is no lending
 
+	TTLSecondsMax = 30 * 24 * 3600 // of a record: what is to last longer is no task state
+
 	OpenRunsMax    = 64        // of one agent: each holds a place until it ends or a person resolves it
 	RunDurationMax = 24 * 3600 // seconds; fifty steps of half an hour each do not outlive a working day
 	OutputBytesMax = 192 << 10 // of one effect; with its frame it fits a report

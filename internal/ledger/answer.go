@@ -210,8 +210,8 @@ func (l *Ledger) reply(j *job) (*wire.Reply, error) {
 		return r, l.addReading(r, o.Read)
 	case o.Deny != nil && o.Decision.Allowed:
 		r.Epoch, r.InFlight = o.Deny.Epoch, j.inFlight
-	case len(o.Effects) == 1 && o.Decision.Operation != "apply":
-		r.Record = changedRecord(o.Effects[0].Body)
+	case len(o.Effects) > 0 && o.Decision.Operation != "apply":
+		r.Record = changedRecord(o.Effects[len(o.Effects)-1].Body)
 		if w, ok := j.proposal.Request.Body.(*wire.MemoryWrite); ok {
 			r.Record.Value = w.Value
 		}
@@ -306,6 +306,9 @@ func (l *Ledger) recorded(seq uint64) (*wire.Reply, error) {
 		return r, nil
 	}
 	next, _, err := l.event(seq + 1)
+	if _, gone := next.Body.(*events.MemoryExpired); gone && next.Cause == seq { // what was there before
+		next, _, err = l.event(seq + 2)
+	}
 	if err != nil {
 		return nil, err
 	}

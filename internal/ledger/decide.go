@@ -171,9 +171,6 @@ func (j *judge) judge() reason.Code {
 		return ""
 	}
 	j.fails("operation id", false)
-	if j.fails("release", req.Later) {
-		return reason.UnsupportedOperation
-	}
 	if j.p.Lane == wire.Control {
 		return j.control()
 	}
@@ -258,7 +255,7 @@ func (j *judge) may(capability string) bool {
 
 func (j *judge) write(w *wire.MemoryWrite) reason.Code {
 	record := j.s.Record(w.Owner, w.Namespace, w.Key)
-	live := record != nil && !record.Deleted
+	live := j.s.Stands(record, j.now())
 	class := j.s.Policy.Class(w.Namespace, w.Key)
 	switch {
 	case j.fails("capability", !j.may("memory.write")):
@@ -274,6 +271,10 @@ func (j *judge) write(w *wire.MemoryWrite) reason.Code {
 	if code := checkValue(j.s.Policy, w.Namespace, w.Key, w.Value); j.fails("value", code != "") {
 		return code
 	}
+	if code := checkLifetime(j.s.Policy, w.Namespace, w.Key, w.Seconds, j.inRun()); j.fails("time to live", code != "") {
+		j.note("%s", lifetimeText)
+		return code
+	}
 	switch {
 	case j.fails("revision", live && w.Revision == 0):
 		j.d.PreviousRevision = record.Revision
@@ -285,10 +286,16 @@ func (j *judge) write(w *wire.MemoryWrite) reason.Code {
 		return reason.RevisionConflict
 	}
 	j.out.written.Record = events.Record{Owner: w.Owner, Namespace: w.Namespace, Key: w.Key, Visibility: w.Visibility, Revision: 1}
+	j.ends(&j.out.written, w.Seconds)
 	next := &j.out.written.Record
+	j.out.Effects = j.out.effects[:0]
 	if record != nil {
 		j.d.PreviousRevision = record.Revision
-		next.Revision = record.Revision + 1
+		if gone := j.s.Expiry(record, j.now()); gone != nil {
+			j.d.PreviousRevision = gone.Revision
+			j.emit(gone)
+		}
+		next.Revision = j.d.PreviousRevision + 1
 	}
 	if next.Visibility == "" {
 		next.Visibility = "private"
@@ -304,12 +311,12 @@ func (j *judge) write(w *wire.MemoryWrite) reason.Code {
 	if class == policy.Mandatory {
 		effect.Open = w.Value
 	}
-	j.out.Effects = append(j.out.effects[:0], effect)
+	j.out.Effects = append(j.out.Effects, effect)
 	return reason.OwnerWrite
 }
 
 func (j *judge) delete(r *wire.MemoryDelete) reason.Code {
-	record := j.s.Live(r.Owner, r.Namespace, r.Key)
+	record := j.s.Live(r.Owner, r.Namespace, r.Key, j.now())
 	switch {
 	case j.fails("capability", !j.may("memory.write")):
 		return reason.CapabilityNotInherited
@@ -351,7 +358,7 @@ func (j *judge) find(r *wire.MemoryRead) reason.Code {
 	hidden := ""
 	levels := 0
 	for a := j.agent; a != nil; a = a.Parent {
-		if record := j.s.Live(a.ID, r.Namespace, r.Key); record != nil {
+		if record := j.s.Live(a.ID, r.Namespace, r.Key, j.now()); record != nil {
 			if j.s.Visible(record, levels) {
 				j.d.Owner = a.ID
 				j.show(Reading{Record: record, Class: j.s.ClassOf(record)})
@@ -378,7 +385,7 @@ func (j *judge) show(r Reading) {
 // readDirect asks one owner's record: the reader's own or a visible
 // ancestor's. A secret needs a grant, wherever it lies.
 func (j *judge) readDirect(r *wire.MemoryRead) reason.Code {
-	record := j.s.Live(r.Owner, r.Namespace, r.Key)
+	record := j.s.Live(r.Owner, r.Namespace, r.Key, j.now())
 	if record == nil {
 		return reason.RecordNotFound
 	}
@@ -456,8 +463,11 @@ func (j *judge) scope() sop.Scope {
 		Denied:  func(capability string) bool { return s.Denied(agent, capability) },
 		Holds:   func(capability string) bool { ok, _ := s.May(agent, capability); return ok },
 		Within:  agent.MayWriteIn,
-		Write: func(namespace, key string, value []byte) reason.Code {
-			return checkValue(s.Policy, namespace, key, value)
+		Write: func(namespace, key string, value []byte, seconds uint64) reason.Code {
+			if code := checkValue(s.Policy, namespace, key, value); code != "" {
+				return code
+			}
+			return checkLifetime(s.Policy, namespace, key, seconds, true)
 		},
 		Rules: j.ruleOnStep,
 	}

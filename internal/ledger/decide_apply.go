@@ -22,7 +22,7 @@ func (j *judge) apply(r *wire.Apply) reason.Code {
 		j.out.Faults = faults
 		return reason.PolicyInvalid
 	}
-	d := newDraft(j.s)
+	d := newDraft(j.s, j.now())
 	own := *j // lives on the heap, as the judge of no other operation has to
 	for _, step := range []func(*judge, *draft, []policy.Document) reason.Code{
 		(*judge).applyPolicy, (*judge).applyAgents, (*judge).applyPrincipals, (*judge).applyMemory,
@@ -256,15 +256,15 @@ func (j *judge) applyMemory(draft *draft, documents []policy.Document) reason.Co
 			continue
 		}
 		name := m.Owner + ":" + m.Namespace + "." + m.Key
-		effect, code := draft.load(m.Owner, m.Namespace, m.Key, m.Visibility, m.Value)
+		effects, code := draft.load(m.Owner, m.Namespace, m.Key, m.Visibility, m.Value)
 		switch code {
 		case reason.RecordExists:
 			j.applied("Memory", name, "kept")
 		case "":
-			if effect.Open == nil {
-				effect.Seal = m.Value
+			if last := &effects[len(effects)-1]; last.Open == nil {
+				last.Seal = m.Value
 			}
-			j.out.Effects = append(j.out.Effects, effect)
+			j.out.Effects = append(j.out.Effects, effects...)
 			j.applied("Memory", name, "created")
 		default:
 			j.d.Resource = name

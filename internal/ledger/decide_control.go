@@ -60,7 +60,7 @@ func (j *judge) registerChild(r *wire.AgentRegister) reason.Code {
 	case j.fails("size", j.p.Request.TooLarge):
 		return reason.RequestTooLarge
 	}
-	draft := newDraft(j.s)
+	draft := newDraft(j.s, j.now())
 	child := registered(r, j.p.Subject)
 	if code := draft.register(child); j.fails("place in the tree", code != "") {
 		return code
@@ -90,7 +90,7 @@ func (j *judge) registerAgent(r *wire.AgentRegister) reason.Code {
 	if j.fails("policy", j.s.Policy == nil) {
 		return reason.NoPolicy
 	}
-	draft := newDraft(j.s)
+	draft := newDraft(j.s, j.now())
 	agent := registered(r, r.ParentID)
 	if code := draft.register(agent); j.fails("place in the tree", code != "") {
 		return code
@@ -115,7 +115,7 @@ func (j *judge) revokeAgent(r *wire.AgentRevoke) reason.Code {
 
 func (j *judge) registerPrincipal(r *wire.PrincipalRegister) reason.Code {
 	p := events.PrincipalRegistered{ID: r.ID, Role: r.Role, PublicKey: r.PublicKey, Actions: r.Actions, Groups: r.Groups, Root: r.Root}
-	if code := newDraft(j.s).registerPrincipal(p); code != "" {
+	if code := newDraft(j.s, j.now()).registerPrincipal(p); code != "" {
 		return code
 	}
 	j.emit(&p)
@@ -156,11 +156,11 @@ func (j *judge) load(r *wire.MemoryLoad) reason.Code {
 	if j.s.Policy == nil {
 		return reason.NoPolicy
 	}
-	effect, code := newDraft(j.s).load(r.Owner, r.Namespace, r.Key, r.Visibility, r.Value)
+	effects, code := newDraft(j.s, j.now()).load(r.Owner, r.Namespace, r.Key, r.Visibility, r.Value)
 	if code != "" {
 		return code
 	}
-	j.out.Effects = append(j.out.Effects, effect)
+	j.out.Effects = append(j.out.Effects, effects...)
 	return reason.ControlDone
 }
 

@@ -12,6 +12,7 @@ import (
 // until they are all judged.
 type draft struct {
 	s        *projection.State
+	now      events.Time
 	policy   *policy.Policy
 	agents   map[string]int // id → depth
 	children map[string]int // parent → how many more
@@ -20,9 +21,9 @@ type draft struct {
 	records  map[string]bool
 }
 
-func newDraft(s *projection.State) *draft {
+func newDraft(s *projection.State, now events.Time) *draft {
 	return &draft{
-		s: s, policy: s.Policy,
+		s: s, now: now, policy: s.Policy,
 		agents: map[string]int{}, children: map[string]int{},
 		ids: map[string]bool{}, keys: map[string]bool{}, records: map[string]bool{},
 	}
@@ -128,30 +129,41 @@ func validRole(p events.PrincipalRegistered) bool {
 
 // load checks the first write of a record by an admin and adds it to the
 // draft.
-func (d *draft) load(owner, namespace, key, visibility string, value []byte) (Effect, reason.Code) {
+func (d *draft) load(owner, namespace, key, visibility string, value []byte) ([]Effect, reason.Code) {
 	name := owner + ":" + namespace + "." + key
 	agent := d.s.Agent(owner)
 	class := d.policy.Class(namespace, key)
 	fault := checkValue(d.policy, namespace, key, value)
+	if fault == "" {
+		fault = checkLifetime(d.policy, namespace, key, 0, false)
+	}
 	switch {
 	case !d.knows(owner) || agent != nil && agent.Revoked:
-		return Effect{}, reason.UnknownOwner
-	case d.s.Live(owner, namespace, key) != nil || d.records[name]:
-		return Effect{}, reason.RecordExists
+		return nil, reason.UnknownOwner
+	case d.s.Live(owner, namespace, key, d.now) != nil || d.records[name]:
+		return nil, reason.RecordExists
 	case fault != "":
-		return Effect{}, fault
+		return nil, fault
 	}
 	d.records[name] = true
 	if visibility == "" {
 		visibility = "private"
 	}
-	record := events.Record{Owner: owner, Namespace: namespace, Key: key, Visibility: visibility, Class: string(class), Revision: 1}
+	var effects []Effect
+	written := &events.MemoryWritten{Record: events.Record{Owner: owner, Namespace: namespace, Key: key, Visibility: visibility, Class: string(class), Revision: 1}}
 	if old := d.s.Record(owner, namespace, key); old != nil {
-		record.Revision = old.Revision + 1
+		written.Revision = old.Revision + 1
+		if gone := d.s.Expiry(old, d.now); gone != nil {
+			effects = append(effects, Effect{Body: gone})
+			written.Revision = gone.Revision + 1
+		}
 	}
-	effect := Effect{Body: &events.MemoryWritten{Record: record}}
+	if most, _ := d.policy.TaskSeconds(namespace, key); most != 0 {
+		written.Expires = d.now + events.Time(most)*1_000_000
+	}
+	effect := Effect{Body: written}
 	if class == policy.Mandatory {
 		effect.Open = value
 	}
-	return effect, ""
+	return append(effects, effect), ""
 }

@@ -2,8 +2,8 @@ package ledger
 
 import (
 	"github.com/ledgerd/ledgerd/internal/events"
-	"github.com/ledgerd/ledgerd/internal/projection"
 	"github.com/ledgerd/ledgerd/internal/policy"
+	"github.com/ledgerd/ledgerd/internal/projection"
 	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/wire"
 )
@@ -14,7 +14,7 @@ func (j *judge) now() events.Time { return max(j.p.Now, j.s.Time) }
 
 // give lets one agent read one secret of the sender's for a time.
 func (j *judge) give(r *wire.GrantGive) reason.Code {
-	record := j.s.Live(j.p.Subject, r.Namespace, r.Key)
+	record := j.s.Live(j.p.Subject, r.Namespace, r.Key, j.now())
 	to := j.s.Agent(r.To)
 	switch {
 	case j.fails("an own secret", record == nil || j.s.ClassOf(record) != policy.Secret):

@@ -239,7 +239,7 @@ func TestPOL04_NobodyShadowsAMandatoryRecord(t *testing.T) {
 			t.Errorf("%v: %s", value, o.Decision.Reason)
 		}
 	}
-	if r := l.state.Live("leaf", "rule", "act"); r == nil || r.Revision != 1 {
+	if r := l.state.Live("leaf", "rule", "act", l.state.Time); r == nil || r.Revision != 1 {
 		t.Errorf("%+v", r)
 	}
 	l.kinds([]kind{{"", `{}`, reason.RequirementFailed}})
@@ -263,7 +263,7 @@ func TestPOL08_NobodyWritesItsParentsRecord(t *testing.T) {
 				"steps": []object{{"step_id": "a", "action": "memory.write", "arguments": request}}}})
 		}
 	}
-	if there, absent := l.state.Live("root", "n", "there"), l.state.Live("root", "n", "absent"); there == nil || there.Revision != 1 || absent != nil {
+	if there, absent := l.state.Live("root", "n", "there", l.state.Time), l.state.Live("root", "n", "absent"); there == nil || there.Revision != 1 || absent != nil {
 		t.Errorf("%+v %+v", there, absent)
 	}
 }

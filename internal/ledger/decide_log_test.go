@@ -28,7 +28,8 @@ type tinyLog struct {
 	open    map[uint64][]byte // open payloads by seq
 	request map[uint64][]byte // canonical requests by the seq of their decision
 	asked   []asked
-	quick   bool // no digests of the state, which is large
+	quick   bool        // no digests of the state, which is large
+	ahead   events.Time // that has passed with nothing happening
 }
 
 // asked is a proposal as it can be found in the log again.
@@ -69,7 +70,7 @@ var tinyStart = events.TimeOf(time.Date(2026, 11, 29, 20, 0, 0, 0, time.UTC))
 func (l *tinyLog) add(agent string, cause uint64, b events.Body, payload []byte, open bool) {
 	l.t.Helper()
 	e := events.Event{
-		Seq: l.state.Seq + 1, Prev: l.state.Leaf, Time: tinyStart + events.Time(len(l.events)), Agent: agent, Cause: cause, Body: b,
+		Seq: l.state.Seq + 1, Prev: l.state.Leaf, Time: l.now(), Agent: agent, Cause: cause, Body: b,
 	}
 	if e.Seq == 1 {
 		e.Prev = events.GenesisHash(tinyOrigin)
@@ -121,6 +122,9 @@ func checkSubject(t rapid.TB, e *events.Event) {
 	}
 }
 
+// now is the time of the next event.
+func (l *tinyLog) now() events.Time { return tinyStart + l.ahead + events.Time(len(l.events)) }
+
 // ask decodes a request, has it judged, and seals the outcome.
 func (l *tinyLog) ask(lane wire.Lane, who, operation, request string) *Outcome {
 	l.t.Helper()
@@ -130,7 +134,7 @@ func (l *tinyLog) ask(lane wire.Lane, who, operation, request string) *Outcome {
 
 func (l *tinyLog) submit(p *Proposal) *Outcome {
 	l.t.Helper()
-	p.Wall = tinyStart
+	p.Wall, p.Now = tinyStart, l.now()
 	if p.Request != nil {
 		if op, used := l.state.Operation(p.Subject, p.Request.OperationID); used {
 			p.Prior = l.request[op.Seq]
@@ -273,6 +277,8 @@ func checkEffect(t rapid.TB, b events.Body) {
 	case *events.MemoryWritten:
 		ok = record(b.Record)
 	case *events.MemoryDeleted:
+		ok = record(b.Record)
+	case *events.MemoryExpired:
 		ok = record(b.Record)
 	case *events.GrantGiven:
 		ok = record(events.Record{Owner: b.Owner, Namespace: b.Namespace, Key: b.Key, Visibility: "private", Class: "secret", Revision: 1}) && events.ValidID(b.To) && b.Expires > 0

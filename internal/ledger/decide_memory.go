@@ -29,7 +29,7 @@ func (j *judge) mandatory(namespace, key string) (value []byte, ok bool) {
 	}
 	var values [][]byte
 	for a := j.agent; a != nil; a = a.Parent {
-		if record := j.s.Live(a.ID, namespace, key); record != nil {
+		if record := j.s.Live(a.ID, namespace, key, j.now()); record != nil {
 			values = append(values, record.Mandatory)
 		}
 	}
@@ -46,7 +46,7 @@ func (j *judge) readCombined(namespace, key string) reason.Code {
 	mistyped := "" // nearest visible owner of a value of the wrong type
 	levels := 0
 	for a := j.agent; a != nil; a = a.Parent {
-		record := j.s.Live(a.ID, namespace, key)
+		record := j.s.Live(a.ID, namespace, key, j.now())
 		switch {
 		case record == nil:
 		case !j.s.Visible(record, levels):

@@ -248,12 +248,12 @@ func TestR20_WhatARecordIs(t *testing.T) {
 	for _, c := range []struct{ owner, namespace, key, visibility string }{
 		{"report_manager", "a.b", "c", "private"}, {"researcher", "a.b", "c", "private"}, {"researcher", "a", "b", "children"},
 	} {
-		r := l.state.Live(c.owner, c.namespace, c.key)
+		r := l.state.Live(c.owner, c.namespace, c.key, l.state.Time)
 		if r == nil || r.Visibility != c.visibility || r.Class != "preference" || r.Revision != 1 || r.Decision == 0 || r.Written != r.Decision+1 {
 			t.Errorf("%v: %+v", c, r)
 		}
 	}
-	if l.state.Live("researcher", "a.b", "b") != nil || l.state.Live("formatter", "a.b", "c") != nil {
+	if l.state.Live("researcher", "a.b", "b", l.state.Time) != nil || l.state.Live("formatter", "a.b", "c", l.state.Time) != nil {
 		t.Error("a record nobody wrote")
 	}
 	l.verify()

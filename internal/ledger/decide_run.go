@@ -127,8 +127,8 @@ func (j *judge) memoryStep(step *sop.Step) reason.Code {
 	if code := j.proposal(); !code.Allowed() {
 		return code
 	}
-	if w, ok := request.Body.(*wire.MemoryWrite); ok && j.out.Effects[0].Open == nil {
-		j.out.Effects[0].Seal = w.Value // no request of its own lies beside its decision
+	if w, ok := request.Body.(*wire.MemoryWrite); ok && j.out.Effects[len(j.out.Effects)-1].Open == nil {
+		j.out.Effects[len(j.out.Effects)-1].Seal = w.Value // no request of its own lies beside its decision
 	}
 	return reason.StepAllowed
 }

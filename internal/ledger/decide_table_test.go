@@ -229,6 +229,8 @@ func renderEffect(e Effect) string {
 		record(b.Record)
 	case *events.MemoryDeleted:
 		record(b.Record)
+	case *events.MemoryExpired:
+		record(b.Record)
 	}
 	if e.Open != nil && e.Body.Type() == events.TypeMemoryWritten {
 		words = append(words, "open="+string(e.Open))

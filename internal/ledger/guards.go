@@ -27,12 +27,12 @@ var (
 	emergencyGuard  = guard{"emergency", []reason.Code{reason.EmergencyDeny}} // a deny of everything stands before the shape
 	sizeGuard       = guard{"size", []reason.Code{reason.RequestTooLarge}}
 	retryGuard      = guard{"operation id", []reason.Code{reason.OperationIDConflict}}
-	releaseGuard    = guard{"release", []reason.Code{reason.UnsupportedOperation}}
 	policyGuard     = guard{"policy", []reason.Code{reason.NoPolicy}}
 	capabilityGuard = guard{"capability", []reason.Code{reason.CapabilityNotInherited}}
 	ownerGuard      = guard{"owner", []reason.Code{reason.ActorIsNotOwner}}
 	namespaceGuard  = guard{"namespace", []reason.Code{reason.NamespaceNotAllowed}}
 	valueGuard      = guard{"value", []reason.Code{reason.RequestTooLarge, reason.MandatoryTypeMismatch, reason.ValueNotAllowed}}
+	lifetimeGuard   = guard{"time to live", []reason.Code{reason.ValueNotAllowed}}
 	revisionGuard   = guard{"revision", []reason.Code{reason.ExpectedRevisionRequired, reason.RevisionConflict}}
 	procedureGuard  = guard{"procedure", []reason.Code{reason.SOPMalformed, reason.SOPVersionInvalid, reason.SOPEmpty, reason.SOPTooLarge}}
 	stepsGuard      = guard{"every step", []reason.Code{
@@ -48,14 +48,14 @@ var (
 )
 
 // front are the guards before any operation's own.
-var front = []guard{identityGuard, shapeGuard, emergencyGuard, retryGuard, releaseGuard, policyGuard}
+var front = []guard{identityGuard, shapeGuard, emergencyGuard, retryGuard, policyGuard}
 
 // own are the guards of each operation, in the order that Decide tries them.
 var own = map[string][]guard{
 	"memory.read": {capabilityGuard, {"visibility", []reason.Code{
 		reason.RecordNotFound, reason.NotVisibleFrom, reason.GrantRequired, reason.RecordUnavailable, reason.MandatoryTypeMismatch,
 	}}},
-	"memory.write":  {capabilityGuard, ownerGuard, namespaceGuard, valueGuard, revisionGuard},
+	"memory.write":  {capabilityGuard, ownerGuard, namespaceGuard, valueGuard, lifetimeGuard, revisionGuard},
 	"memory.delete": {capabilityGuard, ownerGuard, namespaceGuard, revisionGuard},
 	"action.authorize": {
 		{"known action", []reason.Code{reason.UnknownAction}},

@@ -125,7 +125,7 @@ func look[T any](t testing.TB, l *ledger.Ledger, fn func(*projection.State) T) T
 func revision(t testing.TB, l *ledger.Ledger, owner, namespace, key string) uint64 {
 	t.Helper()
 	return look(t, l, func(s *projection.State) uint64 {
-		if r := s.Live(owner, namespace, key); r != nil {
+		if r := s.Live(owner, namespace, key, s.Time); r != nil {
 			return r.Revision
 		}
 		return 0

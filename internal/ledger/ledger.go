@@ -362,6 +362,9 @@ func (l *Ledger) judgeAll(b *batch) (*sealing, error) {
 			return nil, err
 		}
 	}
+	if err := w.expire(); err != nil {
+		return nil, err
+	}
 	l.counters.measure(l.state)
 	b.sealed = w.sealed
 	w.handOver(b)

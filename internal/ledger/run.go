@@ -184,7 +184,7 @@ func (l *Ledger) doubtAll(w *sealing) error {
 const tickEvery = 100 * time.Millisecond
 
 // watchRuns sees to it that the writer looks at open runs though nobody
-// reports.
+// reports, and at records whose time has come though nobody asks.
 func (l *Ledger) watchRuns(ctx context.Context) {
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
@@ -193,7 +193,7 @@ func (l *Ledger) watchRuns(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if l.counters.openRuns.Load() > 0 {
+			if l.counters.openRuns.Load() > 0 || l.counters.nextExpiry.Load() <= int64(l.clock.now()) {
 				l.enqueue(&l.intake.reports, events.System, &job{tick: true})
 			}
 		}

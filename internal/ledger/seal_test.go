@@ -334,7 +334,7 @@ func TestADataKeyThatDoesNotOpenFailsItsOwnerAlone(t *testing.T) {
 	if s.Durable() != before {
 		t.Errorf("the log grew from %d to %d", before, s.Durable())
 	}
-	if r := look(t, s.Ledger, func(st *projection.State) *projection.Record { return st.Live("researcher", "notes", "b") }); r != nil {
+	if r := look(t, s.Ledger, func(st *projection.State) *projection.Record { return st.Live("researcher", "notes", "b", st.Time) }); r != nil {
 		t.Errorf("a record is in the state: %+v", r)
 	}
 	servesOn(t, s, 4)

@@ -104,6 +104,7 @@ type counters struct {
 
 	agents, principals, records, operations, openRuns, doubts, denies atomic.Int64
 	policy                                                            atomic.Bool
+	nextExpiry                                                        atomic.Int64 // ledger time
 
 	writing   atomic.Int64 // since when the writer has been at one batch; 0 = waiting for work
 	answering atomic.Int64 // likewise the answers
@@ -158,6 +159,7 @@ func (c *counters) measure(s *projection.State) {
 	c.doubts.Store(int64(z.Doubts))
 	c.denies.Store(int64(z.Denies))
 	c.policy.Store(s.Policy != nil)
+	c.nextExpiry.Store(nextExpiry(s))
 }
 
 func (c *counters) sizes() projection.Sizes {

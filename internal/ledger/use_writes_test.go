@@ -125,7 +125,7 @@ func TestR32_WritesLimitNamespaces(t *testing.T) {
 			t.Errorf("step of %s in %s: %s", c.who, c.namespace, validated.Decision.Reason)
 		}
 		o := l.ask(wire.Propose, c.who, "memory.write", toJSON(body))
-		written := l.state.Live(c.who, c.namespace, "k") != nil
+		written := l.state.Live(c.who, c.namespace, "k", l.state.Time) != nil
 		if o.Decision.Allowed != c.want || written != c.want || !c.want && o.Decision.Reason != string(reason.NamespaceNotAllowed) {
 			t.Errorf("%s in %s: %s, written %v", c.who, c.namespace, o.Decision.Reason, written)
 		}
@@ -172,7 +172,7 @@ func TestR32_ValuesOfRetention(t *testing.T) {
 	if float.Decision.Reason != string(reason.ValueNotAllowed) {
 		t.Error("30.0:", float.Decision.Reason)
 	}
-	if r := l.state.Live("top", "report", "retention_days"); r == nil || r.Revision != 2 {
+	if r := l.state.Live("top", "report", "retention_days", l.state.Time); r == nil || r.Revision != 2 {
 		t.Errorf("%+v", r)
 	}
 	load := l.ask(wire.Control, AdminID, "memory.load", toJSON(object{"owner_agent_id": "low", "namespace": "report", "key": "retention_days", "value": 0}))

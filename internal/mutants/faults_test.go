@@ -223,8 +223,8 @@ var faults = []fault{
 	},
 	{
 		name: "a hidden mandatory record does not count", pkg: "internal/ledger", test: "TestR29_MandatoryRecordsCombine",
-		patches: []patch{{"internal/ledger/decide_memory.go", `record := j.s.Live(a.ID, namespace, key); record != nil {
-			values`, `record := j.s.Live(a.ID, namespace, key); record != nil && (a == j.agent || record.Visibility == "descendants") {
+		patches: []patch{{"internal/ledger/decide_memory.go", `record := j.s.Live(a.ID, namespace, key, j.now()); record != nil {
+			values`, `record := j.s.Live(a.ID, namespace, key, j.now()); record != nil && (a == j.agent || record.Visibility == "descendants") {
 			values`}},
 	},
 	{
@@ -244,10 +244,8 @@ var faults = []fault{
 	{
 		name: "revision reset on re-creation", pkg: "internal/ledger", test: "TestR25_RevisionsCountOn",
 		patches: []patch{{"internal/ledger/decide.go", `	if record != nil {
-		j.d.PreviousRevision = record.Revision
-		next.Revision`, `	if live {
-		j.d.PreviousRevision = record.Revision
-		next.Revision`}},
+		j.d.PreviousRevision = record.Revision`, `	if live {
+		j.d.PreviousRevision = record.Revision`}},
 	},
 
 	// Procedures.
@@ -683,7 +681,7 @@ var faults = []fault{
 	},
 	{
 		name: "a grant without end", pkg: "internal/ledger", test: "TestR30_NoYesOutlivesTheExpiry",
-		patches: []patch{{"internal/projection/grants.go", `g != nil && now < g.Expires {`, `g != nil {`}},
+		patches: []patch{{"internal/projection/grants.go", `return now < g.Expires && s.Live(`, `return s.Live(`}},
 	},
 	{
 		name: "a grant to one read by another", pkg: "internal/ledger", test: "TestR30_AGrantIsOneAgentsForOneRecord",
@@ -818,5 +816,62 @@ var faults = []fault{
 	{
 		name: "a signature of signers serves twice", pkg: "internal/ledger", test: "TestR67_SignersChangeEachOther",
 		patches: []patch{{"internal/policy/signature.go", `\n%s\n%d\n%s\n", origin, number, strings`, `\n%s\n%s\n", origin, strings`}},
+	},
+	{
+		name: "a record there at the moment of its end", pkg: "internal/ledger", test: "TestR31_GoneFromTheMomentOn",
+		patches: []patch{{"internal/projection/expiry.go", `now >= r.Expires {`, `now > r.Expires {`}},
+	},
+	{
+		name: "an end believed before its moment", pkg: "internal/projection", test: "TestR31_AnEndIsBelievedAtItsMoment",
+		patches: []patch{{"internal/projection/expiry.go", `want == nil || want.Record != *b {`, `old == nil || want != nil && want.Record != *b {`}},
+	},
+	{
+		name: "a record written over one that is gone, and that not said", pkg: "internal/projection", test: "TestR31_AnEndIsBelievedAtItsMoment",
+		patches: []patch{{"internal/projection/state.go", ` || s.Expiry(old, e.Time) != nil {`, ` {`}},
+	},
+	{
+		name: "a grant that outlives its secret", pkg: "internal/ledger", test: "TestR31_AGrantEndsWithItsSecret",
+		patches: []patch{{"internal/projection/grants.go", ` && s.Live(g.Owner, g.Namespace, g.Key, now) != nil`, ``}},
+	},
+	{
+		name: "a mandatory record that ends", pkg: "internal/ledger", test: "TestR31_TaskStateHasAnEnd",
+		patches: []patch{{"internal/ledger/decide_expiry.go", `case seconds != 0 && p.Class(namespace, key) == policy.Mandatory,
+		task`, `case task`}},
+	},
+	{
+		name: "task state for ever", pkg: "internal/ledger", test: "TestR31_TaskStateHasAnEnd",
+		patches: []patch{{"internal/ledger/decide_expiry.go", `task && most == 0 && seconds == 0 && !inRun:`, `task && most == 0 && seconds == 0 && !inRun && seconds != 0:`}},
+	},
+	{
+		name: "task state that lasts longer than its rule allows", pkg: "internal/ledger", test: "TestR31_TaskStateHasAnEnd",
+		patches: []patch{{"internal/ledger/decide_expiry.go", `seconds > most,`, `seconds > most && most == 0,`}},
+	},
+	{
+		name: "a deeper rule that lengthens the life of task state", pkg: "internal/ledger", test: "TestR31_TaskStateHasAnEnd",
+		patches: []patch{{"internal/policy/task.go", `covers(rule.Name, namespace+"."+key)`, `rule.Name == namespace`}},
+	},
+	{
+		name: "a run's records outlive it unsaid", pkg: "internal/ledger", test: "TestR31_ARunsRecordsGoWithIt",
+		patches: []patch{{"internal/projection/runs.go", `	s.endRun(r.ID)
+`, ``}},
+	},
+	{
+		name: "a run's task state that is not the run's", pkg: "internal/ledger", test: "TestR31_ARunsRecordsGoWithIt",
+		patches: []patch{{"internal/ledger/decide_expiry.go", `			w.RunID = j.d.RunID
+`, ``}},
+	},
+	{
+		name: "nobody wakes for records that are gone", pkg: "internal/ledger", test: "TestR31_TheEndIsSaidOnceAndAtItsMoment",
+		patches: []patch{{"internal/ledger/run.go", ` || l.counters.nextExpiry.Load() <= int64(l.clock.now())`, ``}},
+	},
+	{
+		name: "a snapshot that forgets when records end", pkg: "internal/projection", test: "TestR31_WhatIsDueIsFound",
+		patches: []patch{{"internal/projection/snapshot.go", `		s.willEnd(rec)
+`, `		_ = rec
+`}},
+	},
+	{
+		name: "the retry of a write over a gone record tells nothing", pkg: "internal/ledger", test: "TestR31_AWriteOverAGoneRecord",
+		patches: []patch{{"internal/ledger/answer.go", `next, _, err = l.event(seq + 2)`, `_, _, err = l.event(seq + 2)`}},
 	},
 }

@@ -490,12 +490,15 @@ func (d *decoder) namespaceRule(name string, n node) NamespaceRule {
 		d.faultf(n, "%s has no value; write %s: {class: secret} or another class", quote(name), name)
 		return rule
 	}
-	f := d.fields(n, "namespace rule", "class", "combine", "value")
+	f := d.fields(n, "namespace rule", "class", "combine", "value", "ttl_seconds")
 	if value, ok := f["value"]; ok {
 		rule.Value = d.schema(value, "value")
 	}
 	if class, ok := f["class"]; ok {
-		rule.Class = Class(d.oneOf(class, "class", []string{string(Preference), string(Secret), string(Mandatory)}))
+		rule.Class = Class(d.oneOf(class, "class", []string{string(Preference), string(Secret), string(Mandatory), string(Task)}))
+	}
+	if ttl, ok := f["ttl_seconds"]; ok {
+		rule.Seconds = d.seconds(ttl, rule.Class)
 	}
 	combine, ok := f["combine"]
 	switch {

@@ -197,7 +197,7 @@ func TestWorkedCaseIsReadWhole(t *testing.T) {
 		&Policy{
 			Version: "lab-1", Digest: sha256.Sum256([]byte(part)), Environment: all,
 			Actions:    map[string]Action{"document.summarize": {}, "artifact.save": {}, "external.upload": {}},
-			Namespaces: []NamespaceRule{{"credentials", Secret, "", nil}, {"policy", Mandatory, AllTrue, nil}},
+			Namespaces: []NamespaceRule{{Name: "credentials", Class: Secret}, {Name: "policy", Class: Mandatory, Combine: AllTrue}},
 			TreeDepth:  16, Children: 256,
 		},
 		&Agent{ID: "report_manager", Capabilities: all},

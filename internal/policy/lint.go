@@ -14,7 +14,7 @@ func (a Action) Open() bool { return a.Arguments == nil }
 func (p *Policy) Rule(name string) (NamespaceRule, bool) { return covering(p.Namespaces, []byte(name)) }
 
 // ClassOnly reports whether a rule says nothing but how records are read.
-func (r NamespaceRule) ClassOnly() bool { return r.Value == nil }
+func (r NamespaceRule) ClassOnly() bool { return r.Value == nil && r.Seconds == 0 }
 
 // Plain reports whether a rule says what holds where there is none.
 func (r NamespaceRule) Plain() bool { return r.ClassOnly() && r.Class == Preference }

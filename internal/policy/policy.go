@@ -63,6 +63,7 @@ const (
 	Preference Class = "preference" // a nearer record shadows a farther one
 	Secret     Class = "secret"     // read by its owner only, never through the hierarchy
 	Mandatory  Class = "mandatory"  // the records of the whole lineage are combined
+	Task       Class = "task"       // as a preference, and gone with its run or after a time
 )
 
 // ParseClass returns the class that s names.
@@ -72,7 +73,7 @@ func ParseClass(s string) (Class, bool) {
 }
 
 // binds reports whether a rule of class c holds for all beneath it.
-func (c Class) binds() bool { return c == Secret || c == Mandatory }
+func (c Class) binds() bool { return c == Secret || c == Mandatory || c == Task }
 
 // NamespaceRule gives a class to a namespace or to one key, and to all beneath.
 type NamespaceRule struct {
@@ -80,6 +81,7 @@ type NamespaceRule struct {
 	Class   Class
 	Combine string  // one of Combinations for Mandatory, else empty
 	Value   *Schema // what values under it must be; nil = any
+	Seconds uint64  // of class Task: how long a record lasts at most, and if it does not say; 0 = not limited here
 }
 
 // Load reads a Policy document that was in force once, as it stands in a log.

@@ -21,7 +21,7 @@ type Grant struct {
 // Grant returns what an agent was granted of a record, nil where nothing holds
 // at ledger time now.
 func (s *State) Grant(name events.Grant, now events.Time) *Grant {
-	if g := s.grants[name]; g != nil && now < g.Expires {
+	if g := s.grants[name]; g != nil && s.lends(g, now) {
 		return g
 	}
 	return nil
@@ -30,7 +30,7 @@ func (s *State) Grant(name events.Grant, now events.Time) *Grant {
 // EachGrant calls fn with the grants that hold at now, in no order.
 func (s *State) EachGrant(now events.Time, fn func(*Grant)) {
 	for _, g := range s.grants {
-		if now < g.Expires {
+		if s.lends(g, now) {
 			fn(g)
 		}
 	}
@@ -44,13 +44,18 @@ func (s *State) Grants(now events.Time) []Grant {
 	return list
 }
 
+// lends reports whether a grant holds: its time has not come, nor its record's.
+func (s *State) lends(g *Grant, now events.Time) bool {
+	return now < g.Expires && s.Live(g.Owner, g.Namespace, g.Key, now) != nil
+}
+
 func compareGrants(a, b events.Grant) int {
 	return cmp.Or(cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Key, b.Key), cmp.Compare(a.To, b.To))
 }
 
 func (s *State) give(b *events.GrantGiven, at events.Time) error {
 	owner, to := s.agents[b.Owner], s.agents[b.To]
-	if owner == nil || owner.Revoked || to == nil || to.Revoked || owner == to || b.Expires <= at || s.Live(b.Owner, b.Namespace, b.Key) == nil {
+	if owner == nil || owner.Revoked || to == nil || to.Revoked || owner == to || b.Expires <= at || s.Live(b.Owner, b.Namespace, b.Key, at) == nil {
 		return fmt.Errorf("%w: a grant of nothing, to nobody, or expired", ErrInconsistent)
 	}
 	s.endGrants(func(g *Grant) bool { return g.Expires <= at })

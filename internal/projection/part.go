@@ -119,6 +119,8 @@ func (w *snapshotWriter) record(r *Record) {
 	w.uint(r.Written)
 	w.flag(r.OwnPayload)
 	w.text(string(r.Mandatory))
+	w.uint(uint64(r.Expires))
+	w.text(r.RunID)
 	w.item()
 }
 

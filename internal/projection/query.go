@@ -97,9 +97,10 @@ func (s *State) Record(owner, namespace, key string) *Record {
 	return s.records[recordName{owner, namespace, key}]
 }
 
-// Live returns an owner's record unless there is none or it is deleted.
-func (s *State) Live(owner, namespace, key string) *Record {
-	if r := s.Record(owner, namespace, key); r != nil && !r.Deleted {
+// Live returns an owner's record unless at ledger time now there is none, or it
+// is deleted or gone.
+func (s *State) Live(owner, namespace, key string, now events.Time) *Record {
+	if r := s.Record(owner, namespace, key); s.Stands(r, now) {
 		return r
 	}
 	return nil
@@ -128,10 +129,11 @@ func (s *State) Visible(r *Record, levels int) bool {
 	return r.Visibility == "descendants"
 }
 
-// Records calls fn for every live record, in no order, until it returns false.
-func (s *State) Records(fn func(*Record) bool) {
+// Records calls fn for every record that is live at now, in no order, until it
+// returns false.
+func (s *State) Records(now events.Time, fn func(*Record) bool) {
 	for _, r := range s.records {
-		if !r.Deleted && !fn(r) {
+		if s.Stands(r, now) && !fn(r) {
 			return
 		}
 	}

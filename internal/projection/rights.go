@@ -11,7 +11,7 @@ import (
 // was. Of all others it is taken that they change them.
 func keepsRights(b events.Body) bool {
 	switch b.(type) {
-	case *events.Decision, *events.MemoryWritten, *events.MemoryDeleted, *events.GrantGiven, *events.GrantRevoked,
+	case *events.Decision, *events.MemoryWritten, *events.MemoryDeleted, *events.MemoryExpired, *events.GrantGiven, *events.GrantRevoked,
 		*events.RestrictionAdded, *events.RestrictionRemoved, *events.ResourceSet, *events.SignersSet,
 		*events.RunAdmitted, *events.RunStarted, *events.RunFinished, *events.RunFailed, *events.RunCancelled, *events.RunDoubted, *events.RunResolved,
 		*events.EffectStarted, *events.EffectFinished, *events.EffectFailed:

@@ -98,6 +98,12 @@ func (s *State) OpenRuns() []*Run {
 // OpenCount is the number of open runs.
 func (s *State) OpenCount() int { return len(s.open) }
 
+// opens reports whether a run is open and an agent's own.
+func (s *State) opens(id, agent string) bool {
+	r := s.open[id]
+	return r != nil && r.Agent == agent
+}
+
 // Effect returns the run and step that an effect's operation id names, or nil.
 func (s *State) Effect(operationID string) (*Run, *RunStep) {
 	id, step, ok := strings.Cut(operationID, "/")
@@ -202,6 +208,7 @@ func (s *State) end(r *Run, err error, state RunState, reason string) error {
 	r.State, r.Reason = state, reason
 	delete(s.open, r.ID)
 	s.agents[r.Agent].Runs--
+	s.endRun(r.ID)
 	return nil
 }
 

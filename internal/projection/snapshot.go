@@ -36,8 +36,8 @@ import (
 // It holds no sealed value; the values of mandatory records and the policy
 // document, which it does hold, are open payloads.
 const (
-	snapshotTag = "ledgerd/snapshot/v4\n"
-	digestTag   = "ledgerd/state/v3\n"
+	snapshotTag = "ledgerd/snapshot/v5\n"
+	digestTag   = "ledgerd/state/v4\n"
 )
 
 // Changes are what a state has come to since an earlier seq: the writer's hands
@@ -267,8 +267,12 @@ func (r *snapshotReader) part(s *State) {
 		before = a
 	}
 	r.principalsOwn(s)
+	var ending []*Record
 	for before := (*Record)(nil); r.flag(); {
 		rec := r.record(s)
+		if rec.ends() {
+			ending = append(ending, rec)
+		}
 		if before != nil && before.compare(rec) >= 0 {
 			r.fail("records out of order")
 			return
@@ -282,6 +286,9 @@ func (r *snapshotReader) part(s *State) {
 			return
 		}
 		before = run
+	}
+	for _, rec := range ending { // which takes the runs
+		s.willEnd(rec)
 	}
 	r.operations(s)
 	r.policy(s, document)
@@ -438,6 +445,15 @@ func (r *snapshotReader) record(s *State) *Record {
 	name := recordName{rec.Owner, rec.Namespace, rec.Key}
 	if old := s.records[name]; old != nil {
 		rec.Key = old.Key
+		if old.ends() {
+			s.lasting--
+		}
+	}
+	if rec.ends() {
+		s.lasting++
+	}
+	if rec.RunID != "" && rec.Deleted || rec.Expires != 0 && (rec.Deleted || rec.Mandatory != nil) {
+		r.fail("record with an end that it cannot have")
 	}
 	s.records[name] = rec
 	return rec
@@ -471,6 +487,8 @@ func (r *snapshotReader) run(s *State) *Run {
 		if run.State == InDoubt {
 			s.doubts++
 		}
+	} else {
+		s.endRun(run.ID)
 	}
 	return run
 }
@@ -495,6 +513,7 @@ func (r *snapshotReader) recordAlone(s *State) *Record {
 	if value := r.take(r.uint()); len(value) > 0 {
 		rec.Mandatory = bytes.Clone(value)
 	}
+	rec.Expires, rec.RunID = r.time(), r.text()
 	return rec
 }
 

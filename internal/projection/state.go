@@ -61,6 +61,9 @@ type Record struct {
 	Written    uint64 // seq of the memory.written event
 	OwnPayload bool   // the value is that event's payload, not part of its decision's
 	Mandatory  []byte // canonical value of a mandatory record, nil otherwise
+
+	Expires events.Time // it is gone from then on; 0 for never
+	RunID   string      // it is gone with the end of this run; empty for none
 }
 
 // Operation is what an agent's operation id was first used for.
@@ -94,6 +97,9 @@ type State struct {
 	keys       map[string]string      // public key → the principal that has or had it
 	versions   map[string]events.Hash // policy version → digest, for ever
 	records    map[recordName]*Record
+	ending     ending                  // of records, those that have an end
+	lasting    int                     // how many they are, changed ones left out
+	ofRun      map[string][]*Record    // by run, what was written for it
 	grants     map[events.Grant]*Grant // some may have expired
 	operations operations
 	resources  map[string]policy.Resource
@@ -120,6 +126,7 @@ func New() *State {
 		keys:       map[string]string{},
 		versions:   map[string]events.Hash{},
 		records:    map[recordName]*Record{},
+		ofRun:      map[string][]*Record{},
 		grants:     map[events.Grant]*Grant{},
 		resources:  map[string]policy.Resource{},
 		runs:       map[string]*Run{},
@@ -221,9 +228,11 @@ func (s *State) fold(e *events.Event, open []byte) error {
 		}
 		s.Narrowed, s.IsNarrowed = policy.NewSet(b.Capabilities...), true
 	case *events.MemoryWritten:
-		return s.write(e, &b.Record, open)
+		return s.write(e, b, open)
 	case *events.MemoryDeleted:
 		return s.remove(e, &b.Record)
+	case *events.MemoryExpired:
+		return s.expire(e, &b.Record)
 	case *events.GrantGiven:
 		return s.give(b, e.Time)
 	case *events.GrantRevoked:
@@ -339,10 +348,10 @@ func (s *State) activate(b *events.PolicyActivated, document []byte) error {
 	return nil
 }
 
-func (s *State) write(e *events.Event, b *events.Record, open []byte) error {
+func (s *State) write(e *events.Event, b *events.MemoryWritten, open []byte) error {
 	name := recordName{b.Owner, b.Namespace, b.Key}
 	old := s.records[name]
-	if b.Revision != old.revision()+1 {
+	if b.Revision != old.revision()+1 || s.Expiry(old, e.Time) != nil {
 		return fmt.Errorf("%w: revision %d after %d", ErrInconsistent, b.Revision, old.revision())
 	}
 	owner := s.agents[b.Owner]
@@ -357,9 +366,17 @@ func (s *State) write(e *events.Event, b *events.Record, open []byte) error {
 		return fmt.Errorf("%w: a secret becomes none", ErrInconsistent)
 	case !policy.ValidVisibility(b.Visibility):
 		return fmt.Errorf("%w: visibility %q", ErrInconsistent, b.Visibility)
+	case b.Expires != 0 && b.Expires <= e.Time, b.RunID != "" && !s.opens(b.RunID, b.Owner):
+		return fmt.Errorf("%w: a record that is gone already", ErrInconsistent)
+	case class == policy.Mandatory && (b.Expires != 0 || b.RunID != ""):
+		return fmt.Errorf("%w: a mandatory record that ends", ErrInconsistent)
 	}
 	r := &Record{
 		Revision: b.Revision, Decision: e.Cause, Written: e.Seq, OwnPayload: !e.Payload.IsZero(), Mandatory: slices.Clone(open),
+		Expires: b.Expires, RunID: b.RunID,
+	}
+	if run := s.runs[b.RunID]; run != nil {
+		r.RunID = run.ID
 	}
 	if old != nil {
 		r.Key = old.Key
@@ -374,20 +391,24 @@ func (s *State) write(e *events.Event, b *events.Record, open []byte) error {
 func (s *State) remove(e *events.Event, b *events.Record) error {
 	name := recordName{b.Owner, b.Namespace, b.Key}
 	old := s.records[name]
-	if old == nil || old.Deleted || b.Revision != old.Revision+1 || b.Class != string(old.Class) || b.Visibility != old.Visibility {
+	if !s.Stands(old, e.Time) || b.Revision != old.Revision+1 || b.Class != string(old.Class) || b.Visibility != old.Visibility {
 		return fmt.Errorf("%w: no such record to delete", ErrInconsistent)
 	}
-	s.keep(&Record{
-		Owner: old.Owner, Namespace: old.Namespace, Key: old.Key,
-		Visibility: old.Visibility, Class: old.Class, Revision: b.Revision, Deleted: true, Decision: e.Cause, Written: e.Seq,
-	})
-	s.endGrants(func(g *Grant) bool { return g.Owner == b.Owner && g.Namespace == b.Namespace && g.Key == b.Key })
+	s.drop(e, old)
 	return nil
 }
 
 // keep puts a record in the place of the one of its name.
 func (s *State) keep(r *Record) {
-	s.records[recordName{r.Owner, r.Namespace, r.Key}] = r
+	name := r.name()
+	if s.records[name].ends() {
+		s.lasting--
+	}
+	s.records[name] = r
+	if r.ends() {
+		s.lasting++
+		s.willEnd(r)
+	}
 	if s.changes != nil {
 		s.changes.records = append(s.changes.records, r)
 	}

@@ -108,10 +108,10 @@ func TestApplyFolds(t *testing.T) {
 		"keys":         s.KeyTaken("UTOOLS") && s.KeyTaken("UTOOLS2") && s.KeyTaken("UGONE") && !s.KeyTaken("UNEW"),
 		"principals":   s.Principal("tools").PublicKey == "UTOOLS2" && s.Principal("eyes").Revoked && s.LastAdmin(s.Principal("admin")),
 		"policy":       s.PolicyVersion() == "p1" && s.PolicyDigest() == sha256.Sum256([]byte(document)),
-		"deleted":      s.Live("root", "note", "a") == nil && s.Record("root", "note", "a").Revision == 2,
-		"mandatory":    string(s.Live("root", "rule", "a").Mandatory) == "true",
-		"secret":       s.Live("kid", "secret", "a").Class == policy.Secret && s.Live("kid", "secret", "a").Mandatory == nil,
-		"other record": s.Live("kid", "note", "a") == nil && s.Live("root", "secret", "a") == nil,
+		"deleted":      s.Live("root", "note", "a", s.Time) == nil && s.Record("root", "note", "a").Revision == 2,
+		"mandatory":    string(s.Live("root", "rule", "a", s.Time).Mandatory) == "true",
+		"secret":       s.Live("kid", "secret", "a", s.Time).Class == policy.Secret && s.Live("kid", "secret", "a", s.Time).Mandatory == nil,
+		"other record": s.Live("kid", "note", "a", s.Time) == nil && s.Live("root", "secret", "a", s.Time) == nil,
 	} {
 		if !ok {
 			t.Error(what)
@@ -355,7 +355,7 @@ func TestR22_Visible(t *testing.T) {
 func TestRecordsListsTheLiving(t *testing.T) {
 	s := folded(t, start()...)
 	var names []string
-	s.Records(func(r *Record) bool {
+	s.Records(s.Time, func(r *Record) bool {
 		names = append(names, fmt.Sprintf("%s:%s.%s", r.Owner, r.Namespace, r.Key))
 		return true
 	})
@@ -363,7 +363,7 @@ func TestRecordsListsTheLiving(t *testing.T) {
 		t.Errorf("%v", names)
 	}
 	n := 0
-	s.Records(func(*Record) bool { n++; return false })
+	s.Records(s.Time, func(*Record) bool { n++; return false })
 	if n != 1 {
 		t.Errorf("%d records after the first was enough", n)
 	}

@@ -289,6 +289,33 @@ var forgeries = []struct {
 		e.Body.(*events.MemoryWritten).Revision = 1
 		return i
 	}},
+	{"a record said to be gone before its time", func(t testing.TB, l *log) int {
+		i, e := l.at(t, func(e *events.Event) bool {
+			b, ok := e.Body.(*events.MemoryWritten)
+			return ok && b.Key == "soon"
+		})
+		gone := e.Body.(*events.MemoryWritten).Record
+		gone.Revision++
+		l.follow(i, &events.MemoryExpired{Record: gone})
+		l.events[i+1].Agent, l.events[i+1].Cause = events.System, 0
+		return i + 1
+	}},
+	{"a record that lasts longer than was asked", func(t testing.TB, l *log) int {
+		i, e := l.at(t, func(e *events.Event) bool {
+			b, ok := e.Body.(*events.MemoryWritten)
+			return ok && b.Key == "soon"
+		})
+		e.Body.(*events.MemoryWritten).Expires++
+		return i
+	}},
+	{"a run's record that outlives it", func(t testing.TB, l *log) int {
+		i, e := l.at(t, func(e *events.Event) bool {
+			b, ok := e.Body.(*events.MemoryWritten)
+			return ok && b.RunID != ""
+		})
+		e.Body.(*events.MemoryWritten).RunID = ""
+		return i
+	}},
 	{"an effect after a denial", func(t testing.TB, l *log) int {
 		i, _ := l.decision(t, "formatter", "memory.write", "capability_not_inherited")
 		l.follow(i, &events.MemoryWritten{Record: events.Record{Owner: "formatter", Namespace: "notes", Key: "a", Visibility: "private", Class: "preference", Revision: 1}})
@@ -690,10 +717,12 @@ func TestR82_AStoredProjectionOfAnotherStateIsFound(t *testing.T) {
 	l := read(t, scenario(t))
 	src := l.rechain(t)
 	for name, bend := range map[string]func(*projection.State){
-		"":            func(*projection.State) {},
-		"rules":       func(s *projection.State) { s.Rules++ },
-		"time":        func(s *projection.State) { s.Time++ },
-		"a record":    func(s *projection.State) { s.Records(func(r *projection.Record) bool { r.Revision++; return false }) },
+		"":      func(*projection.State) {},
+		"rules": func(s *projection.State) { s.Rules++ },
+		"time":  func(s *projection.State) { s.Time++ },
+		"a record": func(s *projection.State) {
+			s.Records(s.Time, func(r *projection.Record) bool { r.Revision++; return false })
+		},
 		"an agent":    func(s *projection.State) { a := s.Agent("researcher"); a.Revoked = !a.Revoked },
 		"a principal": func(s *projection.State) { s.Principal("admin").Actions = []string{"x"} },
 		"an id":       func(s *projection.State) { s.Agent("researcher").PublicKey = "U" },

@@ -294,13 +294,13 @@ func (r *run) other(found logged) error {
 	switch {
 	case r.unjudged && found.Cause == r.decision.Seq && !fromOutside(found.Body):
 		return r.unjudgedEffect(found)
-	case len(r.due) > 0 && !nobodyAsked(found.Body):
+	case len(r.due) > 0 && !nobodyAsked(&found.Event):
 		return r.effect(found)
 	case ofRun(found.Body):
 		return r.runEvent(found)
 	}
 	r.ended(found.Seq, string(found.Body.Type()))
-	if !nobodyAsked(found.Body) || found.Cause != 0 || found.Agent != events.System || !found.Payload.IsZero() {
+	if !nobodyAsked(&found.Event) || found.Cause != 0 || found.Agent != events.System || !found.Payload.IsZero() {
 		r.find(found.Seq, "no event: no decision gives it", describe(&found.Event))
 	} else {
 		r.unasked(found)
@@ -315,11 +315,13 @@ func (r *run) other(found logged) error {
 	return r.apply(&found, open)
 }
 
-// nobodyAsked tells the types of event that no decision causes.
-func nobodyAsked(b events.Body) bool {
-	switch b.(type) {
+// nobodyAsked tells the events that no decision causes.
+func nobodyAsked(e *events.Event) bool {
+	switch e.Body.(type) {
 	case *events.LedgerCreated, *events.LedgerOpened, *events.TransportDenied, *events.RequestsRefused:
 		return true
+	case *events.MemoryExpired:
+		return e.Cause == 0
 	}
 	return false
 }
@@ -335,6 +337,11 @@ func (r *run) unasked(found logged) {
 		r.opening = true
 		if b.Rules < max(1, r.s.Rules) {
 			r.find(found.Seq, fmt.Sprintf("rules %d or later", max(1, r.s.Rules)), fmt.Sprintf("rules %d", b.Rules))
+		}
+	case *events.MemoryExpired:
+		want := r.s.Expiry(r.s.Record(b.Owner, b.Namespace, b.Key), found.Time)
+		if want == nil || *want != *b {
+			r.find(found.Seq, "no event: the record's time has not come", describe(&found.Event))
 		}
 	case *events.TransportDenied:
 		r.refusals(found.Seq, &b.Refusals)

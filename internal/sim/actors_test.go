@@ -41,7 +41,7 @@ type object = map[string]any
 var (
 	capabilities = []string{"memory.read", "memory.write", "agent.register", "x.one", "x.two", "x.three"}
 	actions      = []string{"x.one", "x.two", "x.three"}
-	namespaces   = []string{"note", "rule", "secret", "note.sub", "deep.a.b"}
+	namespaces   = []string{"note", "rule", "secret", "task", "note.sub", "deep.a.b"}
 )
 
 func pick[T any](w *world, list []T) T { return list[w.r.IntN(len(list))] }
@@ -103,7 +103,7 @@ func (w *world) someone() *actor {
 
 // begin has the admin put a policy and a tree in force, before anything fails.
 func (w *world) begin() error {
-	p := &policyDoc{version: "start", environment: capabilities, actions: actions, classes: map[string]string{"rule": "mandatory", "secret": "secret"}, depth: 3 + w.r.IntN(4), children: 3 + w.r.IntN(6)}
+	p := &policyDoc{version: "start", environment: capabilities, actions: actions, classes: map[string]string{"rule": "mandatory", "secret": "secret", "task": "task"}, depth: 3 + w.r.IntN(4), children: 3 + w.r.IntN(6)}
 	text := p.yaml()
 	texts := []string{w.document(text, &document{policy: p, digest: sha256.Sum256([]byte(text))})}
 	ids := []string{""}
@@ -291,9 +291,7 @@ func (w *world) proposal(from *actor) (operation string, body object) {
 		body["value"] = w.value(body["namespace"])
 		w.visibility(body)
 		w.revision(body, 10)
-		if w.percent(2) {
-			body["ttl_seconds"] = 60
-		}
+		w.ttl(body)
 		return "memory.write", body
 	case at < 56:
 		body = w.record(w.agentID(from))
@@ -355,6 +353,7 @@ func (w *world) procedure(from *actor) object {
 			body := w.record(w.agentID(from))
 			body["value"] = w.value(body["namespace"])
 			w.visibility(body)
+			w.ttl(body)
 			step["action"], step["arguments"] = "memory.write", body
 		case 3:
 			body := w.record(w.agentID(from))
@@ -487,7 +486,7 @@ func (w *world) policyDocument() string {
 	if w.percent(5) {
 		return w.document("kind: Policy\nversion: broken\nenvironment: [nothing]\n", &document{broken: true})
 	}
-	p := &policyDoc{version: "v" + itoa(w.r.IntN(12)), actions: actions, classes: map[string]string{"rule": "mandatory", "secret": "secret"}, depth: 2 + w.r.IntN(5), children: 2 + w.r.IntN(6)}
+	p := &policyDoc{version: "v" + itoa(w.r.IntN(12)), actions: actions, classes: map[string]string{"rule": "mandatory", "secret": "secret", "task": "task"}, depth: 2 + w.r.IntN(5), children: 2 + w.r.IntN(6)}
 	if w.percent(30) {
 		p.timeouts = map[string]int{pick(w, actions): 1 + w.r.IntN(5)}
 	}
@@ -495,10 +494,13 @@ func (w *world) policyDocument() string {
 		p.actions = actions[:1+w.r.IntN(2)]
 	}
 	if w.percent(30) {
-		p.classes[pick(w, []string{"note.sub", "deep.a", "note.k1"})] = pick(w, []string{"secret", "mandatory"})
+		p.classes[pick(w, []string{"note.sub", "deep.a", "note.k1"})] = pick(w, []string{"secret", "mandatory", "task"})
+	}
+	if w.percent(40) {
+		p.most = pick(w, []int{1, 60, 7200, 30 * 86400})
 	}
 	if w.percent(10) {
-		delete(p.classes, pick(w, []string{"rule", "secret"}))
+		delete(p.classes, pick(w, []string{"rule", "secret", "task"}))
 	}
 	for _, c := range []string{"memory.read", "memory.write", "agent.register"} {
 		if w.percent(93) {

@@ -30,6 +30,9 @@ func (w *world) compareBatch(f *flight) error {
 	case f.tick:
 		err = w.compareTick(c)
 	}
+	if err == nil {
+		err = w.compareExpiries(c)
+	}
 	if err != nil {
 		return err
 	}
@@ -103,6 +106,7 @@ func (w *world) compareOne(f *flight, i int, c *cursor) error {
 	if !q.malformed {
 		q.body = decode(m.body)
 	}
+	w.model.now = c.time()
 	v := w.model.judge(q)
 	f.verdicts = append(f.verdicts, v)
 	if v.unknown {
@@ -231,16 +235,17 @@ func (w *world) compareRecords(s *projection.State) error {
 		}
 	}
 	live := 0
+	w.model.now = max(w.model.now, s.Time)
 	for _, r := range want {
-		if !r.deleted {
+		if !r.deleted && !w.model.gone(r) {
 			live++
 		}
 	}
 	var err error
-	s.Records(func(r *projection.Record) bool {
+	s.Records(w.model.now, func(r *projection.Record) bool {
 		name := r.Owner + ":" + r.Namespace + "." + r.Key
 		m := want[name]
-		if m == nil || m.deleted || m.revision != r.Revision || m.visibility != r.Visibility || m.class != string(r.Class) {
+		if m == nil || m.deleted || m.revision != r.Revision || m.visibility != r.Visibility || m.class != string(r.Class) || m.expires != r.Expires || m.run != r.RunID {
 			err = fmt.Errorf("record %s is %+v, want %+v", name, r, m)
 			return false
 		}

@@ -12,6 +12,7 @@ type policyDoc struct {
 	classes              map[string]string // by namespace or namespace.key
 	depth, children      int
 	timeouts             map[string]int // seconds, by action
+	most                 int            // seconds that task state may last; 0 = not said
 }
 
 // document is one document of an apply: exactly one of the first four is set,
@@ -166,12 +167,15 @@ func (m *model) load(r record) verdict {
 		return deny("record_exists")
 	case r.class == "mandatory" && !boolean:
 		return deny("mandatory_type_mismatch")
+	case m.lifetime(r.name, 0, false) != "":
+		return deny("value_not_allowed")
 	}
 	if r.visibility == "" {
 		r.visibility = "private"
 	}
 	r.revision, r.combined = m.nextRevision(r.owner, r.name), r.class == "mandatory"
-	return allow("control_done", fact{kind: "memory.written", record: r})
+	m.lasts(&r, 0, "")
+	return allow("control_done", m.after(r)...)
 }
 
 func (m *model) narrow(names []string) verdict {
@@ -388,6 +392,9 @@ func (p *policyDoc) yaml() string {
 			b.WriteString("  " + name + ": {class: " + p.classes[name])
 			if p.classes[name] == "mandatory" {
 				b.WriteString(", combine: all_true")
+			}
+			if p.classes[name] == "task" && p.most > 0 {
+				b.WriteString(", ttl_seconds: " + itoa(p.most))
 			}
 			b.WriteString("}\n")
 		}

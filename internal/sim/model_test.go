@@ -23,6 +23,7 @@ type model struct {
 
 	policy *policyDoc
 	seq    uint64
+	now    events.Time // of what is judged
 }
 
 // known is what the simulation sent: documents by their text and by their
@@ -62,6 +63,8 @@ type record struct {
 	deleted                        bool
 	value                          any
 	combined                       bool // written under a mandatory name
+	expires                        events.Time
+	run                            string // that it goes with
 }
 
 type decision struct {
@@ -74,9 +77,9 @@ type decision struct {
 // say is a fact in one line, less what only the simulation knows.
 func (f fact) say() string {
 	switch f.kind {
-	case "memory.written", "memory.deleted":
+	case "memory.written", "memory.deleted", "memory.expired":
 		r := f.record
-		return fmt.Sprintf("%s %s:%s %s %s revision %d", f.kind, r.owner, r.name, r.visibility, r.class, r.revision)
+		return fmt.Sprintf("%s %s:%s %s %s revision %d until %d of %q", f.kind, r.owner, r.name, r.visibility, r.class, r.revision, r.expires, r.run)
 	}
 	set := func(s []string) []string { return slices.Compact(slices.Sorted(slices.Values(s))) }
 	return fmt.Sprintf("%s %s %s %s %s %v %v %v %s", f.kind, f.id, f.parent, f.role, f.key, set(f.capabilities), set(f.use), set(f.writes), f.version)
@@ -111,7 +114,10 @@ func factOf(e *events.Event, leaf events.Hash, k *known) fact {
 		f.capabilities = b.Capabilities
 	case *events.MemoryWritten:
 		written(b.Record, false)
+		f.record.expires, f.record.run = b.Expires, b.RunID
 	case *events.MemoryDeleted:
+		written(b.Record, true)
+	case *events.MemoryExpired:
 		written(b.Record, true)
 	case *events.Decision:
 		f.decision = decision{b.Subject, b.Operation, b.OperationID, b.Reason, b.Operation == "sop.validate" && b.SOPID != "" && b.Resource != b.SOPID, b.RunID, k.requests[leaf]}
@@ -130,6 +136,7 @@ func (m *model) learn(f fact) {
 	}
 	m.facts = append(m.facts, f)
 	m.seq++
+	m.now = max(m.now, f.time)
 }
 
 // clone lets documents of one apply build on each other.
@@ -268,7 +275,7 @@ func (m *model) change(owner, name string) *record {
 }
 
 func (m *model) live(owner, name string) *record {
-	if r := m.change(owner, name); r != nil && !r.deleted {
+	if r := m.change(owner, name); r != nil && !r.deleted && !m.gone(r) {
 		return r
 	}
 	return nil
@@ -387,9 +394,6 @@ func (m *model) judge(q request) verdict {
 			return verdict{retry: first.seq}
 		}
 	}
-	if _, later := b["ttl_seconds"]; later {
-		return deny("unsupported_operation")
-	}
 	if q.control {
 		return m.control(q, b)
 	}
@@ -400,7 +404,7 @@ func (m *model) judge(q request) verdict {
 	case "memory.read":
 		return m.read(q.subject, b)
 	case "memory.write":
-		return m.write(q.subject, b)
+		return m.write(q.subject, b, "")
 	case "memory.delete":
 		return m.delete(q.subject, b)
 	case "action.authorize":
@@ -503,8 +507,8 @@ func large(v any) bool {
 
 func nameOf(b map[string]any) string { return text(b, "namespace") + "." + text(b, "key") }
 
-func (m *model) write(me string, b map[string]any) verdict {
-	owner, name, expected := text(b, "owner_agent_id"), nameOf(b), number(b, "expected_revision")
+func (m *model) write(me string, b map[string]any, run string) verdict {
+	owner, name, expected, seconds := text(b, "owner_agent_id"), nameOf(b), number(b, "expected_revision"), number(b, "ttl_seconds")
 	before, class := m.live(owner, name), m.classOf(name)
 	_, boolean := b["value"].(bool)
 	switch {
@@ -518,6 +522,8 @@ func (m *model) write(me string, b map[string]any) verdict {
 		return deny("request_too_large")
 	case class == "mandatory" && !boolean:
 		return deny("mandatory_type_mismatch")
+	case m.lifetime(name, seconds, run != "") != "":
+		return deny("value_not_allowed")
 	case before != nil && expected == 0:
 		return deny("expected_revision_required")
 	case before != nil && before.revision != expected, before == nil && expected != 0:
@@ -534,7 +540,18 @@ func (m *model) write(me string, b map[string]any) verdict {
 		next.class, next.combined = "secret", false
 	}
 	next.revision = m.nextRevision(owner, name)
-	return allow("owner_write", fact{kind: "memory.written", record: next})
+	m.lasts(&next, seconds, run)
+	return allow("owner_write", m.after(next)...)
+}
+
+// after is the writing of a record, and before it what is not yet said of the
+// one of its name.
+func (m *model) after(next record) []fact {
+	effects := []fact{{kind: "memory.written", record: next}}
+	if gone := m.expiry(next.owner, next.name); gone != nil {
+		effects = append([]fact{*gone}, effects...)
+	}
+	return effects
 }
 
 // nextRevision counts what has happened to a record.
@@ -544,6 +561,9 @@ func (m *model) nextRevision(owner, name string) uint64 {
 		if r := &m.facts[i].record; strings.HasPrefix(m.facts[i].kind, "memory.") && r.owner == owner && r.name == name {
 			n++
 		}
+	}
+	if m.expiry(owner, name) != nil {
+		n++
 	}
 	return n
 }
@@ -562,7 +582,7 @@ func (m *model) delete(me string, b map[string]any) verdict {
 		return deny("revision_conflict")
 	}
 	gone := *before
-	gone.deleted, gone.revision = true, m.nextRevision(owner, name)
+	gone.deleted, gone.revision, gone.expires, gone.run = true, m.nextRevision(owner, name), 0, ""
 	return allow("owner_delete", fact{kind: "memory.deleted", record: gone})
 }
 
@@ -720,11 +740,16 @@ func (m *model) memoryStep(me, action string, arguments map[string]any) string {
 		"value":             func(v any) bool { return v != nil },
 		"visibility":        func(v any) bool { return v == any("private") || v == any("children") || v == any("descendants") },
 		"expected_revision": func(v any) bool { n, ok := v.(json.Number); i, err := n.Int64(); return ok && err == nil && i >= 1 },
+		"ttl_seconds": func(v any) bool {
+			n, ok := v.(json.Number)
+			i, err := n.Int64()
+			return ok && err == nil && i >= 1 && i <= 30*24*3600
+		},
 	}
 	needs, may := []string{"namespace", "key"}, []string{"owner_agent_id"}
 	switch action {
 	case "memory.write":
-		needs, may = []string{"owner_agent_id", "namespace", "key", "value"}, []string{"visibility", "expected_revision"}
+		needs, may = []string{"owner_agent_id", "namespace", "key", "value"}, []string{"visibility", "expected_revision", "ttl_seconds"}
 	case "memory.delete":
 		needs, may = []string{"owner_agent_id", "namespace", "key", "expected_revision"}, nil
 	}
@@ -746,6 +771,9 @@ func (m *model) memoryStep(me, action string, arguments map[string]any) string {
 	}
 	if _, boolean := arguments["value"].(bool); action == "memory.write" && !boolean && m.classOf(nameOf(arguments)) == "mandatory" {
 		return "mandatory_type_mismatch"
+	}
+	if action == "memory.write" && m.lifetime(nameOf(arguments), number(arguments, "ttl_seconds"), true) != "" {
+		return "value_not_allowed"
 	}
 	return "step_allowed"
 }

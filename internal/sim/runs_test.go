@@ -323,6 +323,7 @@ func (w *world) stepOf(r *aRun, c *cursor) error {
 // judgeStep is the verdict on a run's next step now.
 func (w *world) judgeStep(r *aRun, now events.Time) verdict {
 	m := w.model
+	m.now = now
 	request := m.last(func(f *fact) bool { return f.seq == r.decision }).decision.request
 	step := request.(map[string]any)["sop"].(map[string]any)["steps"].([]any)[r.next].(map[string]any)
 	id, action := r.steps[r.next], r.actions[r.next]
@@ -352,7 +353,7 @@ func (w *world) judgeStep(r *aRun, now events.Time) verdict {
 		case action == "memory.read":
 			v = m.read(r.agent, arguments)
 		case action == "memory.write":
-			v = m.write(r.agent, arguments)
+			v = m.write(r.agent, arguments, r.id)
 		case action == "memory.delete":
 			v = m.delete(r.agent, arguments)
 		}

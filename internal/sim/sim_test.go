@@ -38,12 +38,12 @@ const (
 
 // volumes are what histories covered.
 type volumes struct {
-	histories, steps, batches, answers, crashes, closes, lost, jumps    int
-	dropped, doubled, retried, abuses, events, judged, twice, refused   int
-	runs, effects, doubts, cancels, denies, unperformed, handlerCrashes int
-	simulated                                                           time.Duration
-	sent                                                                map[string]int
-	decisions                                                           map[string]int
+	histories, steps, batches, answers, crashes, closes, lost, jumps             int
+	dropped, doubled, retried, abuses, events, judged, twice, refused            int
+	runs, effects, doubts, cancels, denies, unperformed, handlerCrashes, expired int
+	simulated                                                                    time.Duration
+	sent                                                                         map[string]int
+	decisions                                                                    map[string]int
 }
 
 func newVolumes() volumes { return volumes{sent: map[string]int{}, decisions: map[string]int{}} }
@@ -54,7 +54,7 @@ func (v *volumes) add(o volumes) {
 		{&v.steps, &o.steps}, {&v.batches, &o.batches}, {&v.answers, &o.answers}, {&v.crashes, &o.crashes}, {&v.closes, &o.closes},
 		{&v.lost, &o.lost}, {&v.jumps, &o.jumps}, {&v.dropped, &o.dropped}, {&v.doubled, &o.doubled}, {&v.retried, &o.retried},
 		{&v.abuses, &o.abuses}, {&v.events, &o.events}, {&v.judged, &o.judged}, {&v.refused, &o.refused},
-		{&v.runs, &o.runs}, {&v.effects, &o.effects}, {&v.doubts, &o.doubts}, {&v.cancels, &o.cancels}, {&v.denies, &o.denies},
+		{&v.runs, &o.runs}, {&v.effects, &o.effects}, {&v.doubts, &o.doubts}, {&v.cancels, &o.cancels}, {&v.denies, &o.denies}, {&v.expired, &o.expired},
 		{&v.unperformed, &o.unperformed}, {&v.handlerCrashes, &o.handlerCrashes},
 	} {
 		*n.to += *n.from
@@ -74,8 +74,8 @@ func (v *volumes) String() string {
 		v.histories, v.twice, v.steps, v.crashes, v.closes, v.simulated.Hours()/24, v.jumps)
 	fmt.Fprintf(&b, "messages: %v sent, %d retried, %d refused at the connection, %d of abuse cases, %d dropped, %d doubled, %d lost in crashes; %d batches, %d answers\n",
 		v.sent, v.retried, v.refused, v.abuses, v.dropped, v.doubled, v.lost, v.batches, v.answers)
-	fmt.Fprintf(&b, "%d runs, %d effects done once, %d started and never done, %d doubts, %d cancelled, %d emergency denies, %d crashes of handlers\n",
-		v.runs, v.effects, v.unperformed, v.doubts, v.cancels, v.denies, v.handlerCrashes)
+	fmt.Fprintf(&b, "%d runs, %d effects done once, %d started and never done, %d doubts, %d cancelled, %d emergency denies, %d crashes of handlers, %d records gone\n",
+		v.runs, v.effects, v.unperformed, v.doubts, v.cancels, v.denies, v.handlerCrashes, v.expired)
 	fmt.Fprintf(&b, "%d events verified, %d decisions judged again; decisions by reason:", v.events, v.judged)
 	names := make([]string, 0, len(v.decisions))
 	for name := range v.decisions {

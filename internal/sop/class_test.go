@@ -13,7 +13,7 @@ func TestR29_AStepWritesOnlyBooleansUnderAMandatoryName(t *testing.T) {
 	scope := Scope{
 		Agent: "a", Lineage: []string{"a"},
 		Known: func(string) bool { return true }, Holds: func(string) bool { return true },
-		Write: func(namespace, key string, value []byte) reason.Code {
+		Write: func(namespace, key string, value []byte, _ uint64) reason.Code {
 			if namespace == "policy" && !policy.Typed(policy.AllTrue, value) {
 				return reason.MandatoryTypeMismatch
 			}

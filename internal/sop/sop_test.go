@@ -26,7 +26,7 @@ func value(t testing.TB, text string) events.Value {
 func lab() Scope {
 	p := &policy.Policy{Actions: map[string]policy.Action{"document.summarize": {}, "artifact.save": {}, "external.upload": {}}}
 	effective := policy.NewSet("memory.read", "memory.write", "document.summarize", "artifact.save")
-	return Scope{Agent: "researcher", Lineage: []string{"researcher", "report_manager"}, Known: p.KnownAction, Holds: effective.Has, Write: func(string, string, []byte) reason.Code { return "" }}
+	return Scope{Agent: "researcher", Lineage: []string{"researcher", "report_manager"}, Known: p.KnownAction, Holds: effective.Has, Write: func(string, string, []byte, uint64) reason.Code { return "" }}
 }
 
 func steps(n int) string {
@@ -196,7 +196,7 @@ func TestR41_StepsAreJudgedInOrder(t *testing.T) {
 		{"s", "memory.write", `{"owner_agent_id":"researcher","namespace":"n","key":"k","value":1,"expected_revision":0}`, reason.ArgumentSchema},
 		{"s", "memory.write", `{"owner_agent_id":"researcher","namespace":"n","key":"k","value":1,"expected_revision":1.0}`, reason.ArgumentSchema},
 		{"s", "memory.write", `{"owner_agent_id":"researcher","namespace":"n","key":"k","value":1,"expected_revision":"1"}`, reason.ArgumentSchema},
-		{"s", "memory.write", `{"owner_agent_id":"researcher","namespace":"n","key":"k","value":1,"ttl_seconds":60}`, reason.ArgumentSchema},
+		{"s", "memory.write", `{"owner_agent_id":"researcher","namespace":"n","key":"k","value":1,"ttl_seconds":0}`, reason.ArgumentSchema},
 		{"s", "memory.delete", `{"owner_agent_id":"researcher","namespace":"n","key":"k"}`, reason.ArgumentSchema},
 		{"s", "memory.delete", `{"owner_agent_id":"researcher","namespace":"n","key":"k","expected_revision":1,"value":1}`, reason.ArgumentSchema},
 		{"s", "memory.read", `{"namespace":"Notes","key":"k"}`, reason.SOPMalformed},

@@ -18,9 +18,9 @@ type Scope struct {
 
 	Within func(namespace string) bool // the proposer may write in it; nil for everywhere
 
-	// Write judges what memory.write would put under a name, canonical JSON; ""
-	// where nothing forbids it.
-	Write func(namespace, key string, value []byte) reason.Code
+	// Write judges what memory.write would put under a name, canonical JSON, for
+	// so many seconds, 0 where the step does not say; "" where nothing forbids it.
+	Write func(namespace, key string, value []byte, seconds uint64) reason.Code
 
 	// Rules judges the arguments of a declared action; "" where nothing forbids
 	// them. nil for no rules.
@@ -254,7 +254,9 @@ func (s *Step) forbidden(scope *Scope) reason.Code {
 	namespace, _ := s.arguments.Get("namespace")
 	key, _ := s.arguments.Get("key")
 	value, _ := s.arguments.Get("value")
-	return scope.Write(namespace.Text, key.Text, value.AppendCanonical(nil))
+	ttl, _ := s.arguments.Get("ttl_seconds")
+	seconds, _ := ttl.Int()
+	return scope.Write(namespace.Text, key.Text, value.AppendCanonical(nil), uint64(seconds))
 }
 
 // shape holds the arguments of a memory step to those of the direct operation.
@@ -262,7 +264,7 @@ func (s *Step) shape() reason.Code {
 	required, optional := []string{"namespace", "key"}, []string{"owner_agent_id"}
 	switch s.Action {
 	case "memory.write":
-		required, optional = []string{"owner_agent_id", "namespace", "key", "value"}, []string{"visibility", "expected_revision"}
+		required, optional = []string{"owner_agent_id", "namespace", "key", "value"}, []string{"visibility", "expected_revision", "ttl_seconds"}
 	case "memory.delete":
 		required, optional = []string{"owner_agent_id", "namespace", "key", "expected_revision"}, nil
 	}
@@ -296,6 +298,9 @@ func rightKind(m events.Member) bool {
 	case "expected_revision":
 		n, ok := m.Value.Int()
 		return ok && n >= 1
+	case "ttl_seconds":
+		n, ok := m.Value.Int()
+		return ok && 1 <= n && n <= events.TTLSecondsMax
 	}
 	return m.Value.Kind != events.Null // a value
 }

@@ -42,6 +42,7 @@ var rules = []struct{ id, text string }{
 	{"R28", "Guards are tried in a fixed, documented order."},
 	{"R29", "Mandatory records combine over the lineage; a descendant only tightens; a wrong type denies."},
 	{"R30", "Secrets are never read through the hierarchy; a grant lends one record to one agent, ends, and is revoked."},
+	{"R31", "Task state belongs to a run or has a time to live, is gone from that moment on, and an event says so once."},
 	{"R32", "Writes and value rules say where an agent may write, and what."},
 	{"R33", "Loading refuses an unknown owner and an existing record, and is itself an authorised, logged event."},
 	{"R40", "A procedure is judged whole; one bad step refuses all; every step has its logged decision."},

@@ -10,7 +10,6 @@ type fields struct {
 	current  string // the member asked for last
 	bad      string // the first that is missing or not of its form
 	tooLarge bool
-	later    bool
 	wait     int64
 }
 

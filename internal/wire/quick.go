@@ -179,7 +179,7 @@ func (f *found) memory(operation string, size int) *Request {
 		made := &struct {
 			Request
 			body MemoryWrite
-		}{common, MemoryWrite{owner, namespace, key, value, visibility, f.revision}}
+		}{common, MemoryWrite{owner, namespace, key, value, visibility, f.revision, 0}}
 		made.Body = &made.body
 		made.TooLarge = len(value) > events.ValueBytesMax
 		return &made.Request

@@ -16,7 +16,6 @@ type Request struct {
 	Resource    string // what a decision on it names
 	Canonical   []byte // canonical JSON of the request less operation_id, trace_id and wait_ms: the payload
 	TooLarge    bool   // a value or the arguments are over their limit
-	Later       bool   // a field was given that a later release obeys
 	Wait        int64  // of sop.submit: milliseconds to wait for the run's end before the answer
 	Body        any    // one of the structs below
 }
@@ -30,6 +29,7 @@ type MemoryWrite struct {
 	Value                 []byte // canonical
 	Visibility            string // empty: private at creation, unchanged at an update
 	Revision              uint64 // expected; 0 = not given
+	Seconds               uint64 // that the record is to last; 0 = not given
 }
 
 // MemoryDelete ends a record at its expected revision.
@@ -200,8 +200,7 @@ func Operations(lane Lane) []string {
 
 // Decode reads a request under the strict JSON profile and the exact fields of
 // its operation. A code says why it is none; the request is then nil. A
-// request whose only fault is size, or a field of a later release, is decoded
-// and marked.
+// request whose only fault is size is decoded and marked.
 func Decode(lane Lane, operation string, b []byte) (*Request, reason.Code) {
 	r, code, _ := Read(lane, operation, b)
 	return r, code
@@ -243,7 +242,7 @@ func read(operation string, decode func(*fields) any, b []byte) (*Request, reaso
 		return nil, reason.MalformedRequest, fault
 	}
 	r.Resource = resource(r.Body)
-	r.TooLarge, r.Later, r.Wait = f.tooLarge, f.later, f.wait
+	r.TooLarge, r.Wait = f.tooLarge, f.wait
 	r.Canonical = canonicalWithout(v, "operation_id", "trace_id", "wait_ms")
 	return r, "", ""
 }
@@ -276,8 +275,8 @@ func decodeWrite(f *fields) any {
 		w.Revision = f.positive("expected_revision")
 	}
 	if f.has("ttl_seconds") {
-		f.positive("ttl_seconds")
-		f.later = true
+		w.Seconds = f.positive("ttl_seconds")
+		f.check(w.Seconds <= events.TTLSecondsMax)
 	}
 	return w
 }

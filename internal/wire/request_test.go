@@ -36,8 +36,8 @@ func examples(t testing.TB) []example {
 	return []example{
 		{Propose, "memory.read", `{"namespace":"a.b","key":"k","owner_agent_id":"bob"}`,
 			&MemoryRead{"a.b", "k", "bob"}, []string{"owner_agent_id"}, nil},
-		{Propose, "memory.write", `{"owner_agent_id":"bob","namespace":"n","key":"k","value":{"b":1,"a":[true]},"visibility":"children","expected_revision":7}`,
-			&MemoryWrite{"bob", "n", "k", []byte(`{"a":[true],"b":1}`), "children", 7}, []string{"visibility", "expected_revision"}, []string{"value"}},
+		{Propose, "memory.write", `{"owner_agent_id":"bob","namespace":"n","key":"k","value":{"b":1,"a":[true]},"visibility":"children","expected_revision":7,"ttl_seconds":60}`,
+			&MemoryWrite{"bob", "n", "k", []byte(`{"a":[true],"b":1}`), "children", 7, 60}, []string{"visibility", "expected_revision", "ttl_seconds"}, []string{"value"}},
 		{Propose, "memory.delete", `{"owner_agent_id":"bob","namespace":"n","key":"k","expected_revision":7}`,
 			&MemoryDelete{"bob", "n", "k", 7}, nil, nil},
 		{Propose, "action.authorize", `{"action":"x.one","arguments":{"b":1.50,"a":"\u00e9"}}`,
@@ -101,7 +101,7 @@ func TestDecode(t *testing.T) {
 			t.Errorf("%s: %s", e.operation, code)
 			continue
 		}
-		if r.Operation != e.operation || r.OperationID != "op ~1" || r.TraceID != "t" || r.TooLarge || r.Later || !reflect.DeepEqual(r.Body, e.body) {
+		if r.Operation != e.operation || r.OperationID != "op ~1" || r.TraceID != "t" || r.TooLarge || !reflect.DeepEqual(r.Body, e.body) {
 			t.Errorf("%s: %+v with %+v", e.operation, r, r.Body)
 		}
 		delete(m, "operation_id")
@@ -306,17 +306,6 @@ func TestDecodeMarksSize(t *testing.T) {
 	}
 }
 
-// What a later release obeys is marked, so that it is refused and not ignored.
-func TestDecodeMarksLaterFields(t *testing.T) {
-	for operation, request := range map[string]string{
-		"memory.write": `{"owner_agent_id":"bob","namespace":"n","key":"k","value":1,"ttl_seconds":60}`,
-	} {
-		if r, code := Decode(Propose, operation, []byte(request)); code != "" || !r.Later {
-			t.Errorf("%s: %q", operation, code)
-		}
-	}
-}
-
 func TestKnownOperations(t *testing.T) {
 	for _, c := range []struct {
 		lane      Lane
@@ -366,7 +355,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		again, code := Decode(e.lane, e.operation, r.Canonical)
 		if code != "" || string(again.Canonical) != string(r.Canonical) || !reflect.DeepEqual(again.Body, r.Body) ||
-			again.TooLarge != r.TooLarge || again.Later != r.Later {
+			again.TooLarge != r.TooLarge {
 			t.Fatalf("%s and canonically %s: %q", b, r.Canonical, code)
 		}
 		if again.OperationID != "" || again.TraceID != "" {

@@ -51,6 +51,9 @@ func (s *Session) runs() {
 		s.Report("tools", request, func(ledger.Answer) { close(answered) })
 		<-answered
 	}
+	task := `{"step_id":"task","action":"memory.write","arguments":{"owner_agent_id":"researcher","namespace":"tasks","key":"at","value":1}}`
+	submit("task", task, `{"step_id":"task2","action":"memory.read","arguments":{"namespace":"tasks","key":"at"}}`)
+	submit("task-again", task)
 	const done = `"ok":true,"result":{"bytes":5}`
 	report(submit("whole", note, save, `{"step_id":"look","action":"memory.read","arguments":{"namespace":"notes","key":"run"}}`), done)
 	submit("whole", note, save, `{"step_id":"look","action":"memory.read","arguments":{"namespace":"notes","key":"run"}}`)
@@ -125,7 +128,10 @@ func (s *Session) memory() {
 	write("researcher", `{"owner_agent_id":"researcher","namespace":"notes","key":"a","value":2}`)
 	write("researcher", `{"owner_agent_id":"researcher","namespace":"notes","key":"a","value":2,"expected_revision":7}`)
 	write("researcher", `{"owner_agent_id":"researcher","namespace":"notes","key":"a","value":2,"expected_revision":1,"operation_id":"w2"}`)
-	write("researcher", `{"owner_agent_id":"researcher","namespace":"notes","key":"a","value":3,"expected_revision":2,"ttl_seconds":5}`)
+	write("researcher", `{"owner_agent_id":"researcher","namespace":"notes","key":"a","value":3,"expected_revision":3,"ttl_seconds":5}`)
+	write("researcher", `{"owner_agent_id":"researcher","namespace":"notes","key":"soon","value":3,"ttl_seconds":3600}`)
+	write("researcher", `{"owner_agent_id":"researcher","namespace":"tasks","key":"a","value":1}`)
+	write("researcher", `{"owner_agent_id":"researcher","namespace":"policy","key":"soon","value":true,"ttl_seconds":5}`)
 	write("researcher", `{"owner_agent_id":"researcher","namespace":"policy","key":"external_upload","value":true,"visibility":"descendants"}`)
 	write("researcher", `{"owner_agent_id":"researcher","namespace":"policy","key":"other","value":"true"}`)
 	write("researcher", `{"owner_agent_id":"researcher","namespace":"big","key":"a","value":"`+strings.Repeat("x", events.ValueBytesMax)+`"}`)

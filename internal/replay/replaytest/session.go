@@ -220,6 +220,7 @@ actions:
 namespaces:
   policy: {class: mandatory, combine: all_true}
   credentials: {class: secret}
+  tasks: {class: task}
 limits: {tree_depth: 6, children: 20}
 `
 }
