@@ -263,7 +263,7 @@ func TestPOL08_NobodyWritesItsParentsRecord(t *testing.T) {
 				"steps": []object{{"step_id": "a", "action": "memory.write", "arguments": request}}}})
 		}
 	}
-	if there, absent := l.state.Live("root", "n", "there", l.state.Time), l.state.Live("root", "n", "absent"); there == nil || there.Revision != 1 || absent != nil {
+	if there, absent := l.state.Live("root", "n", "there", l.state.Time), l.state.Live("root", "n", "absent", l.state.Time); there == nil || there.Revision != 1 || absent != nil {
 		t.Errorf("%+v %+v", there, absent)
 	}
 }
