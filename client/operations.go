@@ -34,6 +34,7 @@ type WriteRequest struct {
 	Value            any    `json:"value"`
 	Visibility       string `json:"visibility,omitempty"` // private, children or descendants
 	ExpectedRevision uint64 `json:"expected_revision,omitempty"`
+	TTLSeconds       uint64 `json:"ttl_seconds,omitempty"` // that the record lasts; 0 as long as its namespace rule says, mostly for ever
 }
 
 // DeleteRequest ends a record at its expected revision.

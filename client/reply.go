@@ -46,6 +46,8 @@ type Record struct {
 	MutableBy  string          `json:"mutable_by"`
 	Class      string          `json:"class"`
 	Revision   uint64          `json:"revision"`
+	Expires    string          `json:"expires"` // ledger time from which it is gone; empty for never
+	RunID      string          `json:"run_id"`  // the run with whose end it is gone; empty for none
 	// Contributors own the mandatory records that were combined, nearest first.
 	Contributors []string `json:"contributors"`
 }

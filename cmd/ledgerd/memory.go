@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -67,14 +68,20 @@ func value(arg string, text bool) (json.RawMessage, error) {
 func (a *app) memoryPut() *cobra.Command {
 	var r client.WriteRequest
 	var text bool
+	var ttl time.Duration
 	cmd := &cobra.Command{
 		Use:   "put NAMESPACE KEY VALUE",
 		Short: "Write a record: create it, or update it at --revision",
 		Long:  "Write a record: create it, or update it at --revision, the one it has now." + valueHelp,
 		Example: `  ledgerd memory put notes summary "three findings" --visibility children
-  ledgerd memory put notes summary "four findings" --revision 1`,
+  ledgerd memory put notes summary "four findings" --revision 1
+  ledgerd memory put tasks step '{"at":3}' --ttl 1h`,
 		Args: cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if ttl != 0 && (ttl < time.Second || ttl%time.Second != 0 || ttl > events.TTLSecondsMax*time.Second) {
+				return usagef("--ttl is whole seconds, from 1s to 720h")
+			}
+			r.TTLSeconds = uint64(ttl / time.Second)
 			v, err := value(args[2], text)
 			if err := cmp.Or(err, checkWrite(r.Owner, args[0], args[1], r.Visibility)); err != nil {
 				return err
@@ -88,6 +95,7 @@ func (a *app) memoryPut() *cobra.Command {
 	cmd.Flags().Uint64Var(&r.ExpectedRevision, "revision", 0, "the revision to update; none creates")
 	cmd.Flags().StringVar(&r.Visibility, "visibility", "", "private, children or descendants (new records: private)")
 	cmd.Flags().StringVar(&r.Owner, "owner", "", "whose record (default: yours)")
+	cmd.Flags().DurationVar(&ttl, "ttl", 0, "how long it lasts, like 1h; at most 720h (default: for ever, or what its namespace rule says)")
 	cmd.Flags().BoolVar(&text, "text", false, "VALUE is text even if it reads as JSON")
 	return cmd
 }

@@ -85,6 +85,8 @@ func (a *app) replyTable(r *client.Reply) {
 	if rec := r.Record; rec != nil {
 		fmt.Fprintf(w, "record\t%s:%s.%s  revision %d  %s  %s\n",
 			clean(rec.Owner), clean(rec.Namespace), clean(rec.Key), rec.Revision, clean(rec.Visibility), clean(rec.Class))
+		row(w, "expires", rec.Expires)
+		row(w, "with run", rec.RunID)
 		row(w, "combined", strings.Join(rec.Contributors, ", "))
 		if rec.Value != nil {
 			fmt.Fprintf(w, "value\t%s\n", safeJSON(rec.Value))

@@ -230,7 +230,7 @@ func (l *Ledger) addReading(r *wire.Reply, read *Reading) error {
 	}
 	r.Record = &wire.Record{
 		Namespace: rec.Namespace, Key: rec.Key, Value: value, Owner: rec.Owner,
-		Visibility: rec.Visibility, Class: string(read.Class), Revision: rec.Revision, Contributors: read.Contributors,
+		Visibility: rec.Visibility, Class: string(read.Class), Revision: rec.Revision, Expires: rec.Expires, RunID: rec.RunID, Contributors: read.Contributors,
 	}
 	return nil
 }
@@ -238,15 +238,16 @@ func (l *Ledger) addReading(r *wire.Reply, read *Reading) error {
 // changedRecord is the record that a memory event leaves, nil for any other.
 func changedRecord(b events.Body) *wire.Record {
 	var rec *events.Record
+	var written events.MemoryWritten
 	switch b := b.(type) {
 	case *events.MemoryWritten:
-		rec = &b.Record
+		rec, written = &b.Record, *b
 	case *events.MemoryDeleted:
 		rec = &b.Record
 	default:
 		return nil
 	}
-	return &wire.Record{Namespace: rec.Namespace, Key: rec.Key, Owner: rec.Owner, Visibility: rec.Visibility, Class: rec.Class, Revision: rec.Revision}
+	return &wire.Record{Namespace: rec.Namespace, Key: rec.Key, Owner: rec.Owner, Visibility: rec.Visibility, Class: rec.Class, Revision: rec.Revision, Expires: written.Expires, RunID: written.RunID}
 }
 
 // value is a record's canonical value, from its payload.

@@ -26,7 +26,7 @@ var placeholders = []struct {
 	{regexp.MustCompile(`"(run_id|resource)":"[0-9a-f-]{36}"`), `"$1":"01a2298d-e241-727b-9fa8-c4bc082473e4"`},
 	{regexp.MustCompile(`"(hash|leaf)":"[0-9a-f]{64}"`), `"$1":"31385a56e7ccb3262febd5d34f6f8e17b1638366bb291cb666798234637ae28d"`},
 	{regexp.MustCompile(`"(seq|next|head)":[0-9]+`), `"$1":17`},
-	{regexp.MustCompile(`"(time)":"[^"]+"`), `"$1":"2026-11-29T20:31:07.114203Z"`},
+	{regexp.MustCompile(`"(time|expires)":"[^"]+"`), `"$1":"2026-11-29T20:31:07.114203Z"`},
 	{regexp.MustCompile(`"(public_key)":"U[A-Z0-9]{55}"`), `"$1":"<U…>"`},
 	{regexp.MustCompile(`"events":\[".*"\]`), `"events":["{\"v\":1,\"seq\":1,…}"]`},
 	{regexp.MustCompile(`"hashes":\[[^\]]*\]`), `"hashes":["<64 hex>","<64 hex>"]`},

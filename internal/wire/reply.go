@@ -22,6 +22,8 @@ type Record struct {
 	Visibility     string
 	Class          string
 	Revision       uint64
+	Expires        events.Time // 0 where it has no end by time
+	RunID          string      // with whose end it is gone
 	Contributors   []string
 }
 
@@ -211,6 +213,10 @@ func (r *Record) members(w *writer) {
 	w.str("mutable_by", "owner")
 	w.str("class", r.Class)
 	w.uint("revision", r.Revision)
+	if r.Expires != 0 {
+		w.str("expires", r.Expires.String())
+	}
+	w.optStr("run_id", r.RunID)
 	w.optStrs("contributors", r.Contributors)
 }
 
