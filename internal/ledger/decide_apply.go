@@ -25,7 +25,7 @@ func (j *judge) apply(r *wire.Apply) reason.Code {
 	d := newDraft(j.s, j.now())
 	own := *j // lives on the heap, as the judge of no other operation has to
 	for _, step := range []func(*judge, *draft, []policy.Document) reason.Code{
-		(*judge).applyPolicy, (*judge).applyAgents, (*judge).applyPrincipals, (*judge).applyMemory,
+		(*judge).applyPolicy, (*judge).applyAgents, (*judge).applyPrincipals, (*judge).applyMemory, (*judge).applyResources,
 	} {
 		if code := step(&own, d, documents); code != "" {
 			j.out.Applied = nil
@@ -75,6 +75,8 @@ func subject(d policy.Document) string {
 		return "id " + d.Agent.ID
 	case d.Principal != nil:
 		return "id " + d.Principal.ID
+	case d.Resource != nil:
+		return "resource " + d.Resource.ID
 	case d.Memory != nil:
 		return "record " + d.Memory.Owner + ":" + d.Memory.Namespace + "." + d.Memory.Key
 	}

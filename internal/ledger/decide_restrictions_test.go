@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -227,4 +228,49 @@ func TestR62_AddingNeverAllows(t *testing.T) {
 	if cases < 10_000 && !testing.Short() {
 		t.Errorf("%d cases", cases)
 	}
+}
+
+// A Resource document says what resource.set does: what differs replaces, what
+// is said already changes nothing, and a faulty one changes nothing either.
+func TestApply_Resources(t *testing.T) {
+	l := newTinyLog(t)
+	apply := func(documents ...string) *Outcome {
+		return l.ask(wire.Control, AdminID, "apply", toJSON(object{"documents": documents}))
+	}
+	policyText := "apiVersion: ledgerd/v1\nkind: Policy\nversion: v1\nenvironment: []\n"
+	first := "kind: Resource\nid: doc/1\nclassification: internal\nowner: legal\ntags: [b, a]\n"
+	for _, row := range []struct {
+		documents []string
+		want      string
+		effects   int
+	}{
+		{[]string{policyText, first, "kind: Resource\nid: doc/2\nclassification: public\n"}, "updated created created", 3},
+		{[]string{policyText, first}, "unchanged unchanged", 0},
+		{[]string{"kind: Resource\nid: doc/1\nclassification: public\n"}, "updated", 1},
+	} {
+		o := apply(row.documents...)
+		var results []string
+		for _, a := range o.Applied {
+			results = append(results, a.Result)
+		}
+		if got := strings.Join(results, " "); !o.Decision.Allowed || got != row.want || len(o.Effects) != row.effects {
+			t.Errorf("%v: %s %s, %d effects", row.documents, o.Decision.Reason, got, len(o.Effects))
+		}
+	}
+	before := l.state.Resources()
+	if len(before) != 2 || before[0].Classification != "public" || len(before[0].Tags) != 0 {
+		t.Errorf("the registry: %+v", before)
+	}
+	for _, faulty := range []string{"kind: Resource\nid: doc 1\nclassification: public\n", "kind: Resource\nid: doc/3\n", "kind: Resource\nid: doc/3\nclassification: x\ntags: [a, a]\n", "kind: Resource\nid: doc/3\nclassification: x\nclass: y\n"} {
+		if o := apply("kind: Resource\nid: doc/4\nclassification: public\n", faulty); o.Decision.Allowed || len(o.Faults) == 0 {
+			t.Errorf("%s: %s", faulty, o.Decision.Reason)
+		}
+	}
+	if o := apply(first, first); o.Decision.Allowed {
+		t.Error("two documents about one resource")
+	}
+	if after := l.state.Resources(); !reflect.DeepEqual(before, after) {
+		t.Errorf("the registry is %+v", after)
+	}
+	l.verify()
 }

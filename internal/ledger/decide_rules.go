@@ -225,14 +225,47 @@ func (j *judge) stillCompile(p *policy.Policy) reason.Code {
 
 func (j *judge) setResource(r *wire.ResourceSet) reason.Code {
 	next := policy.Resource{ID: r.ID, Classification: r.Classification, Owner: r.Owner, Tags: policy.NewSet(r.Tags...)}
-	if !next.Valid() {
-		return reason.MalformedRequest
+	if _, code := j.resource(next, 0); code != "" {
+		return code
 	}
-	if old, exists := j.s.Resource(r.ID); exists && old.Equal(next) {
-		return reason.ControlDone
-	} else if !exists && j.s.ResourceCount() >= policy.ResourcesMax {
-		return reason.QuotaExceeded
+	return reason.ControlDone
+}
+
+// resource says what an object is, where that is not said already; added counts
+// the new ones that the same apply has brought.
+func (j *judge) resource(next policy.Resource, added int) (result string, code reason.Code) {
+	old, exists := j.s.Resource(next.ID)
+	switch {
+	case !next.Valid():
+		return "", reason.MalformedRequest
+	case exists && old.Equal(next):
+		return "unchanged", ""
+	case exists:
+		result = "updated"
+	case j.s.ResourceCount()+added >= policy.ResourcesMax:
+		return "", reason.QuotaExceeded
+	default:
+		result = "created"
 	}
 	j.emit(&events.ResourceSet{ID: next.ID, Classification: next.Classification, Owner: next.Owner, Tags: next.Tags})
-	return reason.ControlDone
+	return result, ""
+}
+
+func (j *judge) applyResources(_ *draft, documents []policy.Document) reason.Code {
+	added := 0
+	for _, document := range documents {
+		if document.Resource == nil {
+			continue
+		}
+		result, code := j.resource(*document.Resource, added)
+		if code != "" {
+			j.d.Resource = document.Resource.ID
+			return code
+		}
+		if result == "created" {
+			added++
+		}
+		j.applied("Resource", document.Resource.ID, result)
+	}
+	return ""
 }

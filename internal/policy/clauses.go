@@ -49,13 +49,14 @@ func (d *decoder) clauses(n node, schema *Schema, action map[string]node) []*Cla
 }
 
 // restrictions reads those of an agent.
-func (d *decoder) restrictions(n node) []Restriction {
-	var list []Restriction
+func (d *decoder) restrictions(n node) (list []Restriction, at map[string]place) {
+	at = map[string]place{}
 	d.named(n, "restrictions", RestrictionsMax, func(id string, item node) {
 		f := d.fields(item, "restriction", "id", "action", "require")
 		d.require(item, "restriction", f, "id", "action", "require")
 		r := Restriction{ID: id, Action: d.name(f["action"], "action", events.ValidAction, actionGrammar)}
 		if require, ok := f["require"]; ok {
+			at[id] = require.place
 			r.Text = d.word(require, "require")
 			if len(r.Text) > ClauseBytesMax {
 				d.faultf(require, "a requirement is at most %d bytes", ClauseBytesMax)
@@ -64,7 +65,7 @@ func (d *decoder) restrictions(n node) []Restriction {
 		list = append(list, r)
 	})
 	slices.SortFunc(list, func(a, b Restriction) int { return cmp.Compare(a.ID, b.ID) })
-	return list
+	return list, at
 }
 
 // named goes over a list of mappings, each with an id of its own.

@@ -23,9 +23,12 @@ type Document struct {
 	Agent      *Agent
 	Memory     *Memory
 	Principal  *Principal
+	Resource   *Resource
 
 	lines        []string         // of the text, for faults found later
 	capabilities map[string]place // where an Agent's capabilities stand
+	rules        map[string]place // where its restrictions' requirements stand, by id
+	value        place            // where a Memory's value stands
 }
 
 // Agent is one Agent document.
@@ -105,7 +108,7 @@ func (d *decoder) faultf(n node, format string, args ...any) {
 func (d *decoder) document(root node, text string) Document {
 	if root.kind != mappingKind {
 		if root.kind != badKind {
-			d.fault(root.place, `a document is a mapping; start with "kind: Policy", Agent, Memory or Principal`)
+			d.fault(root.place, `a document is a mapping; start with "kind: Policy", Agent, Memory, Principal or Resource`)
 		}
 		return Document{}
 	}
@@ -123,14 +126,16 @@ func (d *decoder) document(root node, text string) Document {
 	case "Policy":
 		doc.Policy = d.policy(root, text)
 	case "Agent":
-		doc.Agent, doc.capabilities = d.agent(root)
+		doc.Agent, doc.capabilities, doc.rules = d.agent(root)
 	case "Memory":
-		doc.Memory = d.memory(root)
+		doc.Memory, doc.value = d.memory(root)
 	case "Principal":
 		doc.Principal = d.principal(root)
+	case "Resource":
+		doc.Resource = d.resource(root)
 	default:
 		if kind.kind != badKind {
-			d.oneOf(kind, "kind", []string{"Policy", "Agent", "Memory", "Principal"})
+			d.oneOf(kind, "kind", []string{"Policy", "Agent", "Memory", "Principal", "Resource"})
 		} else {
 			d.missing(root, "document", "kind")
 		}
@@ -512,11 +517,11 @@ func (d *decoder) namespaceRule(name string, n node) NamespaceRule {
 	return rule
 }
 
-func (d *decoder) agent(n node) (*Agent, map[string]place) {
+func (d *decoder) agent(n node) (a *Agent, at, rules map[string]place) {
 	f := d.fields(n, "Agent", "apiVersion", "kind", "id", "parent", "capabilities", "use", "writes", "restrictions", "public_key")
 	d.require(n, "Agent", f, "id", "capabilities")
-	a := &Agent{ID: d.id(f["id"], "agent id"), Parent: d.id(f["parent"], "parent"), PublicKey: d.publicKey(f["public_key"])}
-	at := map[string]place{}
+	a = &Agent{ID: d.id(f["id"], "agent id"), Parent: d.id(f["parent"], "parent"), PublicKey: d.publicKey(f["public_key"])}
+	at = map[string]place{}
 	a.Capabilities = d.set(f["capabilities"], "capabilities", events.ValidAction, actionGrammar, func(item node) {
 		at[item.text] = item.place
 	})
@@ -536,9 +541,9 @@ func (d *decoder) agent(n node) (*Agent, map[string]place) {
 		}
 	}
 	if restrictions, ok := f["restrictions"]; ok {
-		a.Restrictions = d.restrictions(restrictions)
+		a.Restrictions, rules = d.restrictions(restrictions)
 	}
-	return a, at
+	return a, at, rules
 }
 
 // some refuses an empty list where one that is left out limits nothing.
@@ -548,7 +553,7 @@ func (d *decoder) some(n node, what string) {
 	}
 }
 
-func (d *decoder) memory(n node) *Memory {
+func (d *decoder) memory(n node) (*Memory, place) {
 	f := d.fields(n, "Memory", "apiVersion", "kind", "owner", "namespace", "key", "value", "visibility")
 	d.require(n, "Memory", f, "owner", "namespace", "key", "value")
 	m := &Memory{
@@ -563,7 +568,7 @@ func (d *decoder) memory(n node) *Memory {
 	if value, ok := f["value"]; ok {
 		m.Value = d.canonical(value)
 	}
-	return m
+	return m, f["value"].place
 }
 
 // canonical writes a value as canonical JSON. The strict JSON reader has the

@@ -2,6 +2,8 @@ package policy
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -107,13 +109,46 @@ func checkTogether(documents []Document) map[int][]Fault {
 		return faults
 	}
 	for i, doc := range documents {
-		if doc.Agent == nil {
+		if doc.Memory != nil {
+			faults[i] = append(faults[i], active.memoryFaults(doc)...)
+		}
+		if doc.Agent != nil {
+			faults[i] = append(faults[i], active.agentFaults(doc)...)
+		}
+	}
+	return faults
+}
+
+// agentFaults are the capabilities and restrictions of an Agent document that
+// mean nothing under p.
+func (p *Policy) agentFaults(doc Document) (faults []Fault) {
+	for _, capability := range CheckCapabilities(p, doc.Agent.Capabilities) {
+		faults = append(faults, faultAt(doc.lines, doc.capabilities[capability], undeclared(p, capability)))
+	}
+	for _, r := range doc.Agent.Restrictions {
+		_, err := p.CompileClause(r.Action, r.ID, r.Text)
+		switch _, declared := p.Actions[r.Action]; {
+		case !declared:
+			err = fmt.Errorf("action %s of restriction %s is not declared%s", quote(r.Action), r.ID, didYouMean(r.Action, slices.Collect(maps.Keys(p.Actions))))
+		case err == nil:
 			continue
 		}
-		for _, capability := range CheckCapabilities(active, doc.Agent.Capabilities) {
-			faults[i] = append(faults[i], faultAt(doc.lines, doc.capabilities[capability], undeclared(active, capability)))
-		}
-		sortFaults(faults[i])
+		faults = append(faults, faultAt(doc.lines, doc.rules[r.ID], err.Error()))
+	}
+	sortFaults(faults)
+	return faults
+}
+
+// memoryFaults are what p's rules say against the value of a Memory document.
+// None quotes it.
+func (p *Policy) memoryFaults(doc Document) (faults []Fault) {
+	m := doc.Memory
+	name := m.Namespace + "." + m.Key
+	if how := p.Combination(m.Namespace, m.Key); how != "" && !Typed(how, m.Value) {
+		faults = append(faults, faultAt(doc.lines, doc.value, fmt.Sprintf("%s is mandatory with combine: %s, which takes another type", name, how)))
+	}
+	for _, f := range p.ValueFaults(m.Namespace, m.Key, m.Value) {
+		faults = append(faults, faultAt(doc.lines, doc.value, fmt.Sprintf("the value rule of %s does not take this value of %s: it breaks %s, which says %s", f.Rule, name, f.Fault.Place, f.Fault.Says)))
 	}
 	return faults
 }
@@ -129,6 +164,8 @@ func (doc Document) subject() string {
 		return "id " + doc.Agent.ID
 	case doc.Principal != nil:
 		return "id " + doc.Principal.ID
+	case doc.Resource != nil:
+		return "resource " + doc.Resource.ID
 	case doc.Memory != nil:
 		m := doc.Memory
 		return fmt.Sprintf("memory %s:%s.%s", m.Owner, m.Namespace, m.Key)

@@ -39,6 +39,14 @@ func TestR60_RefusedFilesSayWhereAndHow(t *testing.T) {
 		"faults of restrictions": {good + "---\nkind: Agent\nid: a\ncapabilities: []\nrestrictions:\n- {id: r, action: X, require: 'true'}\n- {id: r, action: x}\n", []string{
 			`10:19: `, `11:3: require is missing`, `11:8: "r" stands twice`,
 		}},
+		"a restriction against the file's policy": {
+			good + "actions:\n  x.one: {arguments: {type: object, properties: {n: {type: integer}}}}\n---\nkind: Agent\nid: a\ncapabilities: [x.one]\nrestrictions:\n- {id: s, action: x.one, require: 'args.m > 1'}\n- {id: r, action: x.onw, require: 'true'}\n",
+			[]string{`12:35: character 5: undefined field 'm'`, `13:35: action "x.onw" of restriction r is not declared; did you mean "x.one"?`},
+		},
+		"a value against the file's policy": {
+			good + "namespaces:\n  report.days: {value: {type: integer, maximum: 365}}\n  desk: {class: mandatory, combine: all_true}\n---\nkind: Memory\nowner: a\nnamespace: report\nkey: days\nvalue: 400\n---\nkind: Memory\nowner: a\nnamespace: desk\nkey: open\nvalue: secret-text\n",
+			[]string{`13:8: the value rule of report.days does not take this value of report.days: it breaks /maximum, which says 365`, `19:8: desk.open is mandatory with combine: all_true, which takes another type`},
+		},
 		"byte-order mark": {"\ufeff" + good, []string{"1:1: "}},
 		"no text":         {good + "# \xff\n", []string{"5:3: not UTF-8; save"}},
 		"of two documents": {good + "---\nkind: Agent\nid: A\ncapabilities: 7\n---\nkind: Memory\nowner: a\n", []string{
@@ -51,6 +59,9 @@ func TestR60_RefusedFilesSayWhereAndHow(t *testing.T) {
 				t.Fatalf("%d documents, faults:\n%s", len(documents), all(faults))
 			}
 			for i, f := range faults {
+				if strings.Contains(f.String(), "secret-text") {
+					t.Errorf("the value is shown:\n%s", f)
+				}
 				if f.File != "p.yaml" || !strings.HasPrefix(f.String(), "p.yaml:"+c.want[i]) || len(f.Message) < 12 {
 					t.Errorf("fault %d is\n%s\nwant p.yaml:%s", i, f, c.want[i])
 				}

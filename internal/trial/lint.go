@@ -30,6 +30,8 @@ func Lint(parts []policy.Part, documents []policy.Document) []policy.Fault {
 		l.rights(t)
 	}
 	l.actions()
+	l.requirements()
+	l.writes()
 	l.namespaces()
 	l.handlers()
 	slices.SortStableFunc(l.warnings, func(a, b policy.Fault) int {

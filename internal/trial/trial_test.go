@@ -121,3 +121,44 @@ house.yaml:25:18: tools serves x.four, which the policy does not declare
 		t.Errorf("warnings:\n%s", got.String())
 	}
 }
+
+// Each likely mistake is told with its place and a way to mend it, and its
+// opposite is not.
+func TestLint_Rules(t *testing.T) {
+	const head = `apiVersion: ledgerd/v1
+kind: Policy
+version: v1
+environment: [memory.write, x.one]
+actions:
+  x.one:
+    arguments: {type: object, properties: {n: {type: integer}, file_path: {type: string}, kind: {enum: [a]}}}
+`
+	const agent = "---\nkind: Agent\nid: top\ncapabilities: [memory.write, x.one]\n"
+	const child = "---\nkind: Agent\nid: low\nparent: top\ncapabilities: [memory.write]\n"
+	const bound = "    require:\n    - {id: path, that: args.file_path.within(\"src\")}\n"
+	for _, row := range []struct{ name, text, want string }{
+		{"nothing wrong", head + bound + agent, ""},
+		{"a path of any kind", head + agent, `house.yaml:6:3: x.one takes any text as file_path; say with require: what it may be, such as args.file_path.within("some/directory")`},
+		{"a URL of any kind", strings.Replace(head, "file_path", "callback-url", 1) + agent, `house.yaml:6:3: x.one takes any text as callback-url; say with require: what it may be, such as host(args.` + "`callback-url`" + `).name == "example.com"`},
+		{"a pattern is a bound", strings.Replace(head, "file_path: {type: string}", "file_path: {type: string, pattern: ^src/}", 1) + agent, ""},
+		{"always true", head + bound + "    - {id: all, that: 1 < 2}\n" + agent, "house.yaml:10:12: requirement all of x.one is true whatever the arguments are, so that it never denies; ask something of args, or leave it out"},
+		{"always true in spite of args", head + bound + "    - {id: all, that: args.n > 1 || true}\n" + agent, "house.yaml:10:12: requirement all of x.one is true whatever the arguments are, so that it never denies; ask something of args, or leave it out"},
+		{"always false", head + bound + "    - {id: none, that: args.n > 1 && false}\n" + agent, "house.yaml:10:12: requirement none of x.one is false whatever the arguments are, so that nobody can do it; ask something of args, or take the capability away"},
+		{"a switch is no constant", head + bound + "    - {id: open, that: mandatory(\"a.b\") == true}\n" + agent, ""},
+		{"a restriction that is always true", head + bound + agent + "restrictions:\n- {id: r, action: x.one, require: 'true'}\n", "house.yaml:15:8: requirement r of x.one is true whatever the arguments are, so that it never denies; ask something of args, or leave it out"},
+		{"a restriction on what is not declared", head + bound + agent + child + "restrictions:\n- {id: r, action: x.one, require: args.n > 1}\n", "house.yaml:20:8: restriction r is on x.one, which low does not declare, so that nobody it binds can do it; declare it, or leave the restriction out"},
+		{"a namespace spelt in another way", head + bound + "namespaces: {notes: {class: secret}}\n" + agent + "writes: [note.*, else]\n", "house.yaml:15:10: no namespace that the file names is under note.*; did you mean notes?"},
+		{"one beneath it is known", head + bound + "namespaces: {notes.deep: {class: secret}}\n" + agent + "writes: [notes.*]\n", ""},
+		{"above allows nothing of it", head + bound + agent + "writes: [notes.*, report]\n" + child + "writes: [notes.deep, reports.*]\n", "house.yaml:20:22: low may not write in reports.*, since the writes of agent top above it have nothing of it; add it there, or leave it out"},
+	} {
+		parts, documents := parse(t, row.text)
+		var got []string
+		for _, w := range Lint(parts, documents) {
+			w.Excerpt = ""
+			got = append(got, w.String())
+		}
+		if text := strings.Join(got, "\n"); text != row.want {
+			t.Errorf("%s:\n%s", row.name, text)
+		}
+	}
+}
