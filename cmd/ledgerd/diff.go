@@ -117,14 +117,11 @@ func rejudge(data, export string, c replay.Candidate, last uint64) (*replay.Reju
 func changesTo(s *projection.State, c replay.Candidate) []string {
 	list := policy.Differences(s.Policy, c.Policy)
 	for _, id := range slices.Sorted(maps.Keys(c.Agents)) {
+		was := (*policy.Agent)(nil)
 		if agent := s.Agent(id); agent != nil {
-			d := c.Agents[id]
-			list = append(list, policy.SetDifferences("agent "+id, agent.Declared, d.Capabilities)...)
-			list = append(list, policy.SetDifferences("agent "+id+" use", agent.Use, d.Use)...)
-			list = append(list, policy.SetDifferences("agent "+id+" writes", agent.Writes, d.Writes)...)
-		} else {
-			list = append(list, "agent "+id+" is new")
+			was = &policy.Agent{Capabilities: agent.Declared, Use: agent.Use, Writes: agent.Writes, Restrictions: agent.Restrictions}
 		}
+		list = append(list, policy.AgentDifferences(was, c.Agents[id])...)
 	}
 	return list
 }
@@ -145,16 +142,16 @@ func (a *app) diffServer(ctx context.Context, c replay.Candidate) error {
 		if err != nil {
 			return err
 		}
-		known := map[string]policy.Set{}
+		known := map[string]*policy.Agent{}
 		for _, agent := range agents {
-			known[agent.AgentID] = policy.NewSet(agent.Capabilities...)
+			a := &policy.Agent{Capabilities: policy.NewSet(agent.Capabilities...), Use: policy.NewSet(agent.Use...), Writes: policy.NewSet(agent.Writes...)}
+			for _, r := range agent.Restrictions {
+				a.Restrictions = append(a.Restrictions, policy.Restriction{ID: r.ID, Action: r.Action, Text: r.Require})
+			}
+			known[agent.AgentID] = a
 		}
 		for _, id := range slices.Sorted(maps.Keys(c.Agents)) {
-			if declared, ok := known[id]; ok {
-				list = append(list, policy.SetDifferences("agent "+id, declared, c.Agents[id].Capabilities)...)
-			} else {
-				list = append(list, "agent "+id+" is new")
-			}
+			list = append(list, policy.AgentDifferences(known[id], c.Agents[id])...)
 		}
 		return a.showDifferences(differences{Changes: list}, 0)
 	})

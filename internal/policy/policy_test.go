@@ -190,3 +190,24 @@ func TestActionsMayLimitTheirEffects(t *testing.T) {
 		}
 	}
 }
+
+// The same text read twice differs in nothing, and a requirement of another text
+// is a change.
+func TestDifferences_OfRequirements(t *testing.T) {
+	text := func(that string) string {
+		return "kind: Policy\nversion: v1\nenvironment: []\nactions:\n  x.one:\n    arguments: {type: object, properties: {n: {type: integer}}}\n    require: [{id: r, that: " + that + "}]\nnamespaces: {n: {value: {type: integer}}}\n"
+	}
+	load := func(that string) *Policy {
+		p, err := Load([]byte(text(that)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	if list := Differences(load("args.n > 1"), load("args.n > 1")); len(list) != 0 {
+		t.Errorf("the same: %v", list)
+	}
+	if list := Differences(load("args.n > 1"), load("args.n > 2")); len(list) != 1 || list[0] != "action x.one requirement r is changed" {
+		t.Errorf("another: %v", list)
+	}
+}

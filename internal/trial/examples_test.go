@@ -77,7 +77,7 @@ func TestExamples_Cases(t *testing.T) {
 			t.Errorf("%s: %d cases, %d of them allowed", e.name, len(e.cases), allowed)
 		}
 		for _, w := range Lint(e.parts, e.documents) {
-			t.Logf("%s: %s", e.name, w)
+			t.Errorf("%s: %s", e.name, w)
 		}
 	}
 }
