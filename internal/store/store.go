@@ -152,9 +152,12 @@ func (o Options) pebble(fs vfs.FS, f *fault, readOnly bool) *pebble.Options {
 	// A burst is taken up rather than stopped: writes wait for flushes and
 	// compactions only far behind them.
 	p.MemTableStopWritesThreshold, p.L0StopWritesThreshold = 4, 40
-	// What is flushed is soon compacted, and need not be compressed twice.
-	p.Levels[0].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
-	p.Levels[1].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
+	// No table holds keys of two kinds. Each kind only grows at its end, so that
+	// tables do not overlap, and what was flushed need not be written again soon.
+	p.Experimental.SpanPolicyFunc = func(start []byte) (pebble.SpanPolicy, []byte, error) {
+		return pebble.SpanPolicy{}, []byte{start[0] + 1}, nil
+	}
+	p.Levels[0].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
 	if o.memTableBytes != 0 {
 		p.MemTableSize = o.memTableBytes
 	}

@@ -177,8 +177,12 @@ func verifyLog(s *Store, made [][]byte) (uint64, error) {
 			return out, nil
 		}))
 		want = append(want, hs...)
-		if p, ok, perr := s.Payload(seq); perr != nil || ok != (seq%3 == 0) || ok && string(p) != fmt.Sprint("payload ", seq) {
-			return fmt.Errorf("payload %d: %q %v %v", seq, p, ok, perr)
+		p, ok, err := s.Payload(seq)
+		switch {
+		case err != nil:
+			return fmt.Errorf("payload %d: %w", seq, err)
+		case ok != (seq%3 == 0) || ok && string(p) != fmt.Sprint("payload ", seq):
+			return fmt.Errorf("payload %d: %q %v", seq, p, ok)
 		}
 		return err
 	})
