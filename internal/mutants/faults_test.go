@@ -269,6 +269,28 @@ var faults = []fault{
 		if err := w.add`}},
 	},
 
+	// What is explained, and to whom.
+	{
+		name: "an explanation tells of a mandatory record below", pkg: "internal/natsapi", test: "TestR22_ExplainTellsNothingOfRecordsBelow",
+		patches: []patch{{"internal/natsapi/explain.go", `if e.Asks && id != w.id && !w.full() {`, `if e.Asks && id == w.id && w.full() {`}},
+	},
+	{
+		name: "an explanation tells of a secret below", pkg: "internal/natsapi", test: "TestR22_ExplainTellsNothingOfRecordsBelow",
+		patches: []patch{{"internal/natsapi/explain.go", ` && !strings.HasPrefix(operation, "grant.")`, ``}},
+	},
+	{
+		name: "an observer reads rules from outside of its subtree", pkg: "internal/natsapi", test: "TestExplain_WhoReadsWhichRule",
+		patches: []patch{{"internal/natsapi/explain.go", `owner != "" && w.sees(s, owner)`, `owner != "" || w.sees(s, owner)`}},
+	},
+	{
+		name: "of the levels that lack a capability one is told", pkg: "internal/ledger", test: "TestTrace_AgreesWithTheDecision",
+		patches: []patch{{"internal/projection/rights.go", `		case !level.Declared.Has(capability):`, `		case len(list) == 0 && !level.Declared.Has(capability):`}},
+	},
+	{
+		name: "where one level may write is told to be where all may", pkg: "internal/policy", test: "TestCommonWrites",
+		patches: []patch{{"internal/policy/instead.go", `return len(level) > 0 && !Includes(level, pattern)`, `return len(level) > 99 && !Includes(level, pattern)`}},
+	},
+
 	// What is told, and to whom.
 	{
 		name: "hidden reason told", pkg: "internal/reason", test: "TestToldHidesWhyARecordIsUnavailable", short: true,

@@ -158,12 +158,12 @@ func (t *teller) recorded(out *wire.Why, d *events.Decision, text func(d *events
 // under, where it is in force, and the restrictions on its subject.
 func (t *teller) texts(d *events.Decision) func(d *events.Decision, owner, id string) string {
 	p, digest := t.s.Policy, t.s.PolicyDigest()
-	if !t.mayRead("") {
+	if !t.w.readsRules(t.s, "") {
 		p = nil
 	}
 	restrictions := map[string]string{}
 	for _, id := range d.Lineage {
-		if agent := t.s.Agent(id); agent != nil && t.mayRead(id) {
+		if agent := t.s.Agent(id); agent != nil && t.w.readsRules(t.s, id) {
 			for _, r := range agent.Restrictions {
 				restrictions[id+":"+r.ID] = r.Text
 			}
@@ -213,7 +213,7 @@ func (t *teller) fits(v any) bool {
 func (t *teller) why(found ledger.Found, why ledger.Why) (out wire.Why) {
 	for _, rule := range found.Rules {
 		shown := wire.FailedRule{ID: rule.ID, Owner: rule.Owner, Require: rule.Text, Error: short(rule.Err)}
-		if !t.mayRead(rule.Owner) {
+		if !t.w.readsRules(t.s, rule.Owner) {
 			shown.Require = ""
 		}
 		t.rule(&out, shown)
@@ -259,11 +259,11 @@ func (t *teller) rule(out *wire.Why, r wire.FailedRule) {
 	add(t, out, &out.Rules, wire.FailedRule{ID: r.ID, Owner: r.Owner})
 }
 
-// mayRead reports whether the asker may read the rules of an owner, none being
-// the policy: an agent may know what binds it, and an observer of one subtree
-// is shown nothing from outside of it.
-func (t *teller) mayRead(owner string) bool {
-	return t.w.role == RoleAgent || t.w.root == "" || owner != "" && t.w.sees(t.s, owner)
+// readsRules reports whether w may read the rules of an owner, none being the
+// policy: an agent may know what binds it, and an observer of one subtree is
+// shown nothing from outside of it.
+func (w asker) readsRules(s *projection.State, owner string) bool {
+	return w.role == RoleAgent || w.root == "" || owner != "" && w.sees(s, owner)
 }
 
 func (t *teller) fault(out *wire.Why, rule string, f *policy.SchemaFault, schema string) {

@@ -77,6 +77,9 @@ func TestExplain_WhoReadsWhichRule(t *testing.T) {
 			t.Errorf("%s is told %s", id, got)
 		}
 	}
+	if r := f.ask("nook", "query", "capabilities", `{"agent_id":"low"}`); !strings.Contains(r.Text, `{"agent_id":"top","id":"size","action":"artifact.save"},{"agent_id":"mid","id":"size","action":"artifact.save","require":`) {
+		t.Errorf("an observer of mid is told %s", r.Text)
+	}
 	denied := f.propose("low", "action.authorize", `{"action":"artifact.save","arguments":{"size":50}}`)
 	if e := f.explained("nook", fmt.Sprintf(`{"seq":%d}`, denied.Seq)); len(e.Rules) != 4 || e.Rules[0].Require+e.Rules[1].Require != "" || e.Rules[2].Require == "" {
 		t.Errorf("the recorded one: %+v", e.Rules)

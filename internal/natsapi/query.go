@@ -187,30 +187,30 @@ func (a *api) capabilities(s *projection.State, w asker, q *wire.QueryRequest) f
 		return refusal(reason.NotFound)
 	}
 	if q.At == 0 || q.At == s.Seq {
-		out := capabilitiesOf(s, id)
+		out := capabilitiesOf(s, w, id)
 		return func() []byte { return wire.Encode(out) }
 	}
 	if !w.full() {
 		return refusal(reason.NotPermittedForRole) // it folds the whole log
 	}
-	return func() []byte { return a.capabilitiesAt(id, q.At) }
+	return func() []byte { return a.capabilitiesAt(w, id, q.At) }
 }
 
-func (a *api) capabilitiesAt(id string, at uint64) []byte {
+func (a *api) capabilitiesAt(w asker, id string, at uint64) []byte {
 	return a.folding(func(ctx context.Context) []byte {
 		s, err := a.ledger.StateAt(ctx, at)
 		if err != nil || s.Agent(id) == nil {
 			return unread(err)
 		}
-		return wire.Encode(capabilitiesOf(s, id))
+		return wire.Encode(capabilitiesOf(s, w, id))
 	})
 }
 
-func capabilitiesOf(s *projection.State, id string) wire.Capabilities {
+func capabilitiesOf(s *projection.State, w asker, id string) wire.Capabilities {
 	agent := s.Agent(id)
 	out := wire.Capabilities{
 		AgentID: id, Declared: list(agent.Declared), Use: list(agent.Use), Writes: agent.Writes,
-		Effective: list(s.Effective(agent)), Removed: []wire.Removed{}, Restrictions: restrictionsOn(agent), Seq: s.Seq,
+		Effective: list(s.Effective(agent)), Removed: []wire.Removed{}, Restrictions: restrictionsOn(s, w, agent), Seq: s.Seq,
 	}
 	if len(agent.Use) == 0 {
 		out.Use = out.Declared

@@ -10,14 +10,13 @@ import (
 	"github.com/ledgerd/ledgerd/internal/wire"
 )
 
-// restrictionsOn lists what binds an agent, the root's first. Who is bound may
-// know by what.
-func restrictionsOn(a *projection.Agent) (list []wire.Restriction) {
-	lineage := a.Lineage()
+// restrictionsOn lists what binds an agent, the root's first, as far as w may
+// read it.
+func restrictionsOn(s *projection.State, w asker, a *projection.Agent) (list []wire.Restriction) {
 	room := replyRoom / 2
-	for _, level := range slices.Backward(lineage) {
+	for _, level := range slices.Backward(a.Lineage()) {
 		for _, r := range restrictionsOf(level) {
-			if room -= len(wire.Encode(r)); room < 0 {
+			if room -= len(wire.Encode(r)); room < 0 || !w.readsRules(s, level.ID) {
 				r.Require = ""
 			}
 			list = append(list, r)

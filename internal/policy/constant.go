@@ -10,6 +10,11 @@ import (
 // Constant reports whether a requirement comes to the same whatever the
 // arguments and the facts are, and to what.
 func (p *Policy) Constant(action, text string) (value, constant bool) {
+	defer func() {
+		if recover() != nil {
+			value, constant = false, false
+		}
+	}()
 	declared := declareTypes(p.Actions[action].Arguments)
 	e, err := baseEnv.Extend(cel.CustomTypeProvider(declared), cel.Variable("args", declared.root))
 	if err != nil {
