@@ -45,7 +45,7 @@ func TestBenchQuick(t *testing.T) {
 			t.Errorf("a row without a value: %+v", row)
 		}
 	}
-	if measured < 21 || len(r.Rows) != 29 || len(named) != len(r.Rows) {
+	if measured < 21 || len(r.Rows) != 31 || len(named) != len(r.Rows) {
 		t.Errorf("%d rows, %d of them measured", len(r.Rows), measured)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
