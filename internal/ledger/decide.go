@@ -285,6 +285,9 @@ func (j *judge) write(w *wire.MemoryWrite) reason.Code {
 	case j.fails("revision", !live && w.Revision != 0):
 		return reason.RevisionConflict
 	}
+	if j.overRecords(record, live) {
+		return reason.QuotaExceeded
+	}
 	j.out.written.Record = events.Record{Owner: w.Owner, Namespace: w.Namespace, Key: w.Key, Visibility: w.Visibility, Revision: 1}
 	j.ends(&j.out.written, w.Seconds)
 	next := &j.out.written.Record

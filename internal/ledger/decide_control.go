@@ -68,6 +68,9 @@ func (j *judge) registerChild(r *wire.AgentRegister) reason.Code {
 	if j.fails("what it passes on", slices.ContainsFunc(child.Capabilities, func(c string) bool { return !j.holds(c) })) {
 		return reason.CapabilityNotInherited
 	}
+	if j.over("quota of agents", quota{what: "agents", all: j.agent.Root().Tree.Agents, limit: j.s.Policy.Quotas.TreeAgents}) {
+		return reason.QuotaExceeded
+	}
 	j.emit(&child)
 	return reason.Registered
 }

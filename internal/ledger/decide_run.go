@@ -24,6 +24,10 @@ func (j *judge) submit(r *wire.SOPSubmit) reason.Code {
 		j.note("%d runs of this agent are open; wait for them, or have the doubted ones resolved", j.agent.Runs)
 		return reason.QuotaExceeded
 	}
+	q := &j.s.Policy.Quotas
+	if j.over("open runs", quota{"open runs", j.agent.Runs, q.Runs, j.agent.Root().Tree.Runs, q.TreeRuns}) {
+		return reason.QuotaExceeded
+	}
 	admitted := &events.RunAdmitted{RunID: j.p.RunID, SOPID: j.d.SOPID, SOPVersion: j.d.SOPVersion}
 	for _, step := range j.out.Steps {
 		admitted.Steps = append(admitted.Steps, step.StepID)

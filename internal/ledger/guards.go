@@ -55,7 +55,7 @@ var own = map[string][]guard{
 	"memory.read": {capabilityGuard, {"visibility", []reason.Code{
 		reason.RecordNotFound, reason.NotVisibleFrom, reason.GrantRequired, reason.RecordUnavailable, reason.MandatoryTypeMismatch,
 	}}},
-	"memory.write":  {capabilityGuard, ownerGuard, namespaceGuard, valueGuard, lifetimeGuard, revisionGuard},
+	"memory.write":  {capabilityGuard, ownerGuard, namespaceGuard, valueGuard, lifetimeGuard, revisionGuard, {"quota of records", []reason.Code{reason.QuotaExceeded}}},
 	"memory.delete": {capabilityGuard, ownerGuard, namespaceGuard, revisionGuard},
 	"action.authorize": {
 		{"known action", []reason.Code{reason.UnknownAction}},
@@ -69,14 +69,14 @@ var own = map[string][]guard{
 	"sop.submit":      {procedureGuard, stepsGuard, {"open runs", []reason.Code{reason.QuotaExceeded}}, handlersGuard},
 	StepOperation: {{"the run's time", []reason.Code{reason.EffectTimeout}}, stepsGuard, handlersGuard, {"the record", []reason.Code{
 		reason.RecordNotFound, reason.NotVisibleFrom, reason.GrantRequired, reason.RecordUnavailable,
-		reason.ActorIsNotOwner, reason.ExpectedRevisionRequired, reason.RevisionConflict,
+		reason.ActorIsNotOwner, reason.ExpectedRevisionRequired, reason.RevisionConflict, reason.QuotaExceeded,
 	}}},
 	"grant.give":   {{"an own secret", []reason.Code{reason.NotFound}}, {"grantee", []reason.Code{reason.NotFound}}, {"quota of grants", []reason.Code{reason.QuotaExceeded}}},
 	"grant.revoke": {{"a grant in force", []reason.Code{reason.NotFound}}},
 	"run.cancel":   {{"an open run of the sender's", []reason.Code{reason.NotFound, reason.RunCancelled, reason.InDoubt}}},
 	"agent.register": {capabilityGuard, sizeGuard, placeGuard, {"what it passes on", []reason.Code{
 		reason.CapabilityNotInherited, reason.UnknownAction,
-	}}},
+	}}, {"quota of agents", []reason.Code{reason.QuotaExceeded}}},
 }
 
 // guardsOf lists the guards of an operation in order.

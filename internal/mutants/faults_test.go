@@ -896,4 +896,40 @@ var faults = []fault{
 		name: "the retry of a write over a gone record tells nothing", pkg: "internal/ledger", test: "TestR31_AWriteOverAGoneRecord",
 		patches: []patch{{"internal/ledger/answer.go", `next, _, err = l.event(seq + 2)`, `_, _, err = l.event(seq + 2)`}},
 	},
+	{
+		name: "a quota of records that is one too large", pkg: "internal/ledger", test: "TestR66_QuotasOfRecords",
+		patches: []patch{{"internal/ledger/decide_quota.go", `q.most > 0 && q.has >= q.most`, `q.most > 0 && q.has > q.most`}},
+	},
+	{
+		name: "a tree without quotas", pkg: "internal/ledger", test: "TestR66_QuotasOfRecords",
+		patches: []patch{{"internal/ledger/decide_quota.go", `q.limit > 0 && q.all >= q.limit`, `q.limit > 0 && q.all < 0`}},
+	},
+	{
+		name: "a quota that refuses changes of what is there", pkg: "internal/ledger", test: "TestR66_QuotasOfRecords",
+		patches: []patch{{"internal/ledger/decide_quota.go", `	if live || record != nil && !record.Deleted {`, `	if live && record == nil {`}},
+	},
+	{
+		name: "deleted records keep their place", pkg: "internal/ledger", test: "TestR66_CountersAreWhatIsThere",
+		patches: []patch{{"internal/projection/usage.go", `		n--
+`, ``}},
+	},
+	{
+		name: "what is counted stops at the parent", pkg: "internal/ledger", test: "TestR66_CountersAreWhatIsThere",
+		patches: []patch{{"internal/projection/usage.go", `	for ; a != nil; a = a.Parent {`, `	for stop := a.Parent; a != nil && a != stop; a = a.Parent {`}},
+	},
+	{
+		name: "runs of a tree without a quota", pkg: "internal/ledger", test: "TestR66_QuotasOfRuns",
+		patches: []patch{{"internal/projection/runs.go", `	a.add(Usage{Runs: 1})
+`, ``}},
+	},
+	{
+		name: "revoked agents keep their place", pkg: "internal/ledger", test: "TestR66_QuotaOfAgents",
+		patches: []patch{{"internal/projection/state.go", `		a.add(Usage{Agents: -1})
+`, ``}},
+	},
+	{
+		name: "a snapshot that forgets what is counted", pkg: "internal/ledger", test: "TestR66_CountersAreWhatIsThere",
+		patches: []patch{{"internal/projection/snapshot.go", `	s.countRecord(s.records[name], rec)
+`, ``}},
+	},
 }

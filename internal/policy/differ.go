@@ -35,6 +35,12 @@ func Differences(was, next *Policy) []string {
 	if was.Version != "none" && was.TreeDepth != next.TreeDepth {
 		say("limits: tree_depth %d becomes %d", was.TreeDepth, next.TreeDepth)
 	}
+	before := was.Quotas.list()
+	for i, q := range next.Quotas.list() {
+		if q.most != before[i].most {
+			say("limits: %s %d becomes %d (0 is none)", q.name, before[i].most, q.most)
+		}
+	}
 	if was.Version != "none" && was.Children != next.Children {
 		say("limits: children %d becomes %d", was.Children, next.Children)
 	}

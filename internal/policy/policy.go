@@ -20,6 +20,25 @@ type Policy struct {
 	Namespaces  []NamespaceRule // sorted by name, each name once
 	TreeDepth   int             // agents on the longest path from a root, itself included
 	Children    int             // agents under one parent
+	Quotas      Quotas
+}
+
+type namedQuota struct {
+	name string
+	most int
+}
+
+func (q Quotas) list() []namedQuota {
+	return []namedQuota{{"records", q.Records}, {"tree_records", q.TreeRecords}, {"runs", q.Runs}, {"tree_runs", q.TreeRuns}, {"tree_agents", q.TreeAgents}}
+}
+
+const quotaMax = 1_000_000_000 // more is no limit
+
+// Quotas limit what agents may bring about themselves. 0 limits nothing.
+type Quotas struct {
+	Records, TreeRecords int // of one agent, and of a tree together
+	Runs, TreeRuns       int // open ones
+	TreeAgents           int // not revoked
 }
 
 // Action is what a policy declares of an action. It is never tried again.

@@ -133,6 +133,7 @@ func (s *State) admit(e *events.Event, b *events.RunAdmitted) error {
 	}
 	s.runs[r.ID], s.open[r.ID], s.runAt[r.Decision] = r, r, r
 	a.Runs++
+	a.add(Usage{Runs: 1})
 	s.changedRun(r)
 	return nil
 }
@@ -208,6 +209,7 @@ func (s *State) end(r *Run, err error, state RunState, reason string) error {
 	r.State, r.Reason = state, reason
 	delete(s.open, r.ID)
 	s.agents[r.Agent].Runs--
+	s.agents[r.Agent].add(Usage{Runs: -1})
 	s.endRun(r.ID)
 	return nil
 }

@@ -387,6 +387,9 @@ func (r *snapshotReader) agent(s *State) *Agent {
 	case old != nil && (old.Parent != a.Parent || old.PublicKey != a.PublicKey):
 		r.fail("agent with another parent or key")
 	case old != nil:
+		if a.Revoked && !old.Revoked {
+			old.add(Usage{Agents: -1})
+		}
 		old.Declared, old.Use, old.Writes, old.Revoked, old.Restrictions = a.Declared, a.Use, a.Writes, a.Revoked, a.Restrictions
 		return old
 	case s.IDTaken(a.ID) || s.KeyTaken(a.PublicKey):
@@ -396,6 +399,9 @@ func (r *snapshotReader) agent(s *State) *Agent {
 			a.Parent.Children++
 		}
 		s.agents[a.ID], s.agentKeys[a.PublicKey] = a, a
+		if !a.Revoked {
+			a.add(Usage{Agents: 1})
+		}
 	}
 	return a
 }
@@ -452,6 +458,7 @@ func (r *snapshotReader) record(s *State) *Record {
 	if rec.ends() {
 		s.lasting++
 	}
+	s.countRecord(s.records[name], rec)
 	if rec.RunID != "" && rec.Deleted || rec.Expires != 0 && (rec.Deleted || rec.Mandatory != nil) {
 		r.fail("record with an end that it cannot have")
 	}
@@ -475,6 +482,7 @@ func (r *snapshotReader) run(s *State) *Run {
 	}
 	if old != nil && old.Open() {
 		agent.Runs--
+		agent.add(Usage{Runs: -1})
 		delete(s.open, run.ID)
 		if old.State == InDoubt {
 			s.doubts--
@@ -483,6 +491,7 @@ func (r *snapshotReader) run(s *State) *Run {
 	s.runs[run.ID], s.runAt[run.Decision] = run, run
 	if run.Open() {
 		agent.Runs++
+		agent.add(Usage{Runs: 1})
 		s.open[run.ID] = run
 		if run.State == InDoubt {
 			s.doubts++

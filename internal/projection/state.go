@@ -28,6 +28,8 @@ type Agent struct {
 	PublicKey string
 	Revoked   bool
 	Runs      int // open ones
+	Records   int // neither deleted nor said to be gone
+	Tree      Usage
 
 	Restrictions []policy.Restriction // of its own, by id; never changed in place
 
@@ -212,6 +214,7 @@ func (s *State) fold(e *events.Event, open []byte) error {
 			return fmt.Errorf("%w: no such agent to revoke", ErrInconsistent)
 		}
 		a.Revoked = true
+		a.add(Usage{Agents: -1})
 		s.endGrants(func(g *Grant) bool { return g.Owner == a.ID || g.To == a.ID })
 		s.changedAgent(a)
 	case *events.PrincipalRegistered:
@@ -278,6 +281,7 @@ func (s *State) addAgent(b *events.AgentRegistered) error {
 		a.Parent, a.Depth = parent, parent.Depth+1
 	}
 	s.agents[a.ID], s.agentKeys[a.PublicKey] = a, a
+	a.add(Usage{Agents: 1})
 	s.changedAgent(a)
 	return nil
 }
@@ -404,6 +408,7 @@ func (s *State) keep(r *Record) {
 	if s.records[name].ends() {
 		s.lasting--
 	}
+	s.countRecord(s.records[name], r)
 	s.records[name] = r
 	if r.ends() {
 		s.lasting++

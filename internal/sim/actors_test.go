@@ -497,6 +497,9 @@ func (w *world) policyDocument() string {
 		p.classes[pick(w, []string{"note.sub", "deep.a", "note.k1"})] = pick(w, []string{"secret", "mandatory", "task"})
 	}
 	if w.percent(40) {
+		p.records, p.treeRecords = w.r.IntN(8), w.r.IntN(12)
+	}
+	if w.percent(40) {
 		p.most = pick(w, []int{1, 60, 7200, 30 * 86400})
 	}
 	if w.percent(10) {

@@ -13,6 +13,7 @@ type policyDoc struct {
 	depth, children      int
 	timeouts             map[string]int // seconds, by action
 	most                 int            // seconds that task state may last; 0 = not said
+	records, treeRecords int            // quotas; 0 = none
 }
 
 // document is one document of an apply: exactly one of the first four is set,
@@ -399,6 +400,13 @@ func (p *policyDoc) yaml() string {
 			b.WriteString("}\n")
 		}
 	}
-	b.WriteString("limits: {tree_depth: " + itoa(p.depth) + ", children: " + itoa(p.children) + "}\n")
+	b.WriteString("limits: {tree_depth: " + itoa(p.depth) + ", children: " + itoa(p.children))
+	if p.records > 0 {
+		b.WriteString(", records: " + itoa(p.records))
+	}
+	if p.treeRecords > 0 {
+		b.WriteString(", tree_records: " + itoa(p.treeRecords))
+	}
+	b.WriteString("}\n")
 	return b.String()
 }

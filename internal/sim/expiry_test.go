@@ -107,3 +107,35 @@ func (w *world) ttl(body object) {
 		body["ttl_seconds"] = pick(w, []int{1, 2, 5, 30, 600, 86400, events.TTLSecondsMax})
 	}
 }
+
+// full says whose quota of records has no room for one more of an agent's: its
+// own, or its tree's, which is the root's.
+func (m *model) full(agent string) string {
+	own, all := 0, 0
+	line := m.ancestors(agent)
+	root := line[len(line)-1]
+	seen := map[string]bool{}
+	for i := range m.facts {
+		r := m.facts[i].record
+		if !strings.HasPrefix(m.facts[i].kind, "memory.") || seen[r.owner+":"+r.name] {
+			continue
+		}
+		seen[r.owner+":"+r.name] = true
+		if m.change(r.owner, r.name).deleted {
+			continue
+		}
+		if r.owner == agent {
+			own++
+		}
+		if slices.Contains(m.ancestors(r.owner), root) {
+			all++
+		}
+	}
+	switch {
+	case m.policy.records > 0 && own >= m.policy.records:
+		return agent
+	case m.policy.treeRecords > 0 && all >= m.policy.treeRecords:
+		return root
+	}
+	return ""
+}

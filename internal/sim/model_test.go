@@ -529,6 +529,11 @@ func (m *model) write(me string, b map[string]any, run string) verdict {
 	case before != nil && before.revision != expected, before == nil && expected != 0:
 		return deny("revision_conflict")
 	}
+	if old := m.change(owner, name); old == nil || old.deleted {
+		if whose := m.full(me); whose != "" {
+			return verdict{reason: "quota_exceeded", owner: whose}
+		}
+	}
 	next := record{owner: owner, name: name, visibility: text(b, "visibility"), class: class, value: b["value"], combined: class == "mandatory"}
 	if next.visibility == "" {
 		next.visibility = "private"
