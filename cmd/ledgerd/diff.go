@@ -57,7 +57,7 @@ could not be judged is counted. Nothing is changed.`,
 			if data+export == "" {
 				return a.diffServer(cmd.Context(), c)
 			}
-			rejudged, err := rejudge(data, export, c, last)
+			rejudged, err := rejudge(data, export, c.Candidate, last)
 			if err != nil {
 				return err
 			}
@@ -70,19 +70,40 @@ could not be judged is counted. Nothing is changed.`,
 	return cmd
 }
 
+// candidate is what a policy file would put in force.
+type candidate struct {
+	replay.Candidate
+	resources []policy.Resource
+}
+
+// resourceChanges says which resources a file would change.
+func (c candidate) resourceChanges(known func(id string) (policy.Resource, bool)) (list []string) {
+	for _, r := range c.resources {
+		switch was, ok := known(r.ID); {
+		case !ok:
+			list = append(list, "resource "+r.ID+" is new")
+		case !was.Equal(r):
+			list = append(list, "resource "+r.ID+" is changed")
+		}
+	}
+	return list
+}
+
 // candidate reads a policy file, which must hold a policy.
-func (a *app) candidate(name string) (replay.Candidate, error) {
+func (a *app) candidate(name string) (candidate, error) {
 	parts, err := a.readDocuments([]string{name})
 	if err != nil {
-		return replay.Candidate{}, err
+		return candidate{}, err
 	}
-	c := replay.Candidate{Agents: map[string]*policy.Agent{}}
+	c := candidate{Candidate: replay.Candidate{Agents: map[string]*policy.Agent{}}}
 	for _, p := range parts {
 		switch {
 		case p.doc.Policy != nil:
 			c.Policy = p.doc.Policy
 		case p.doc.Agent != nil:
 			c.Agents[p.doc.Agent.ID] = p.doc.Agent
+		case p.doc.Resource != nil:
+			c.resources = append(c.resources, *p.doc.Resource)
 		}
 	}
 	if c.Policy == nil {
@@ -114,7 +135,7 @@ func rejudge(data, export string, c replay.Candidate, last uint64) (*replay.Reju
 	}}, c, last)
 }
 
-func changesTo(s *projection.State, c replay.Candidate) []string {
+func changesTo(s *projection.State, c candidate) []string {
 	list := policy.Differences(s.Policy, c.Policy)
 	for _, id := range slices.Sorted(maps.Keys(c.Agents)) {
 		was := (*policy.Agent)(nil)
@@ -123,11 +144,11 @@ func changesTo(s *projection.State, c replay.Candidate) []string {
 		}
 		list = append(list, policy.AgentDifferences(was, c.Agents[id])...)
 	}
-	return list
+	return append(list, c.resourceChanges(s.Resource)...)
 }
 
 // diffServer compares with what a server has in force.
-func (a *app) diffServer(ctx context.Context, c replay.Candidate) error {
+func (a *app) diffServer(ctx context.Context, c candidate) error {
 	return a.withClient(ctx, func(ctx context.Context, conn *client.Client) error {
 		var was *policy.Policy
 		inForce, err := conn.Policy(ctx, 0)
@@ -153,6 +174,17 @@ func (a *app) diffServer(ctx context.Context, c replay.Candidate) error {
 		for _, id := range slices.Sorted(maps.Keys(c.Agents)) {
 			list = append(list, policy.AgentDifferences(known[id], c.Agents[id])...)
 		}
+		registry := map[string]policy.Resource{}
+		if len(c.resources) > 0 {
+			all, _, err := conn.Resources(ctx)
+			if err != nil {
+				return err
+			}
+			for _, r := range all {
+				registry[r.ID] = policy.Resource{ID: r.ID, Classification: r.Classification, Owner: r.Owner, Tags: r.Tags}
+			}
+		}
+		list = append(list, c.resourceChanges(func(id string) (policy.Resource, bool) { r, ok := registry[id]; return r, ok })...)
 		return a.showDifferences(differences{Changes: list}, 0)
 	})
 }
