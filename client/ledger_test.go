@@ -343,3 +343,39 @@ func TestQueriesThroughTheClient(t *testing.T) {
 		t.Errorf("a sibling's capabilities: %v", err)
 	}
 }
+
+func TestRulesThroughTheClient(t *testing.T) {
+	s := serveFamily(t)
+	alice := s.as("alice")
+	ctx := deadline(t)
+	admin, err := client.Connect(ctx, client.Options{Server: s.node.URL(), ID: "admin", SeedFile: filepath.Join(s.dir, "keys", "admin.nk")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	for _, id := range []string{"doc/2", "doc/1"} {
+		if r, err := admin.SetResource(ctx, client.ResourceRequest{ID: id, Classification: "internal", Tags: []string{"b", "a"}}); err != nil || !r.Allowed {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+	list, seq, err := admin.Resources(ctx)
+	if err != nil || seq == 0 || len(list) != 2 || list[0].ID != "doc/1" || len(list[0].Tags) != 2 || list[0].Tags[0] != "a" {
+		t.Errorf("resources: %+v, %v", list, err)
+	}
+	if r, err := admin.Resource(ctx, "doc/2"); err != nil || r.Classification != "internal" {
+		t.Errorf("resource: %+v, %v", r, err)
+	}
+	var refusal *client.Refusal
+	if _, err := admin.Resource(ctx, "doc/3"); !errors.As(err, &refusal) || refusal.Reason != reason.NotFound {
+		t.Errorf("no resource: %v", err)
+	}
+	if _, _, err := alice.Resources(ctx); !errors.As(err, &refusal) || refusal.Reason != reason.NotPermittedForRole {
+		t.Errorf("an agent lists resources: %v", err)
+	}
+	if r, err := alice.Restrict(ctx, client.RestrictionRequest{ID: "r", Action: "x.none", Require: "true"}); err != nil || r.ReasonCode != reason.PolicyInvalid {
+		t.Errorf("a restriction on nothing: %+v, %v", r, err)
+	}
+	if r, err := admin.RemoveRestriction(ctx, client.RemoveRestrictionRequest{AgentID: "alice", ID: "r"}); err != nil || r.ReasonCode != reason.NotFound {
+		t.Errorf("no restriction: %+v, %v", r, err)
+	}
+}

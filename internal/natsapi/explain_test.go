@@ -142,3 +142,31 @@ func TestExplain_FitsAReply(t *testing.T) {
 		t.Errorf("%d told, %d left out of %d", told, leftOut, all)
 	}
 }
+
+func TestResources_Pages(t *testing.T) {
+	f := ruled(t)
+	for _, id := range []string{"c", "a", "b"} {
+		want(t, f.ask("admin", "control", "resource.set", `{"id":"`+id+`","classification":"x"}`), "control_done")
+	}
+	after, got := "", ""
+	for range 4 {
+		var page wire.Resources
+		body := `{"limit":1` + after + `}`
+		if err := json.Unmarshal([]byte(f.ask("admin", "query", "resources", body).Text), &page); err != nil || len(page.Resources) != 1 {
+			t.Fatalf("%s: %+v, %v", body, page, err)
+		}
+		got += page.Resources[0].ID
+		if page.Next == "" {
+			break
+		}
+		after = `,"after":"` + page.Next + `"`
+	}
+	if got != "abc" {
+		t.Errorf("pages %s", got)
+	}
+	for id, code := range map[string]string{"nook": "not_permitted_for_role", "low": "not_permitted_for_role"} {
+		if r := f.ask(id, "query", "resources", `{}`); r.Reason != code {
+			t.Errorf("%s: %s", id, r.Text)
+		}
+	}
+}
