@@ -213,3 +213,22 @@ func TestR66_QuotasAreNumbers(t *testing.T) {
 		}
 	}
 }
+
+// R66: grants of one owner are limited; one that is renewed takes no place, and
+// one that has ended makes room.
+func TestR66_QuotaOfGrants(t *testing.T) {
+	l := newGrantLab(t)
+	for i := range events.GrantsOfOneMax {
+		id := fmt.Sprintf("a%d", i)
+		l.add(AdminID, 0, &events.AgentRegistered{AgentID: id, PublicKey: publicKey(id)}, nil, false)
+		l.want(reason.GrantGiven, l.give("top", id, nil))
+	}
+	l.want(reason.QuotaExceeded, l.give("top", "other", nil))
+	l.want(reason.GrantGiven, l.give("top", "a0", nil))
+	if n := len(l.state.Grants(l.now())); n != events.GrantsOfOneMax {
+		t.Errorf("%d grants", n)
+	}
+	l.ahead += 61_000_000
+	l.want(reason.GrantGiven, l.give("top", "other", nil))
+	l.verify()
+}
