@@ -61,6 +61,8 @@ checkpoint, and is told with the refusal of an unsigned policy.`,
 				return usagef("with which key? give --key SEEDFILE")
 			case !events.ValidOrigin(origin):
 				return usagef("for which ledger? give --origin, the first line of its checkpoint")
+			case !policy.ValidSigners(policy.NewSet(signers...)):
+				return usagef("--signers: public keys of NATS users, U…, at most %d", policy.SignersMax)
 			case (file == "") == (number == 0):
 				return usagef("give -f FILE, or --signers with --number")
 			}

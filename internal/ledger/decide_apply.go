@@ -113,9 +113,6 @@ func (j *judge) applyPolicy(draft *draft, documents []policy.Document) reason.Co
 			j.applied("Policy", p.Version, "unchanged")
 			continue
 		}
-		if code := j.stillCompile(p); code != "" {
-			return code
-		}
 		if code := j.signed(p, used); code != "" {
 			return code
 		}
@@ -125,6 +122,7 @@ func (j *judge) applyPolicy(draft *draft, documents []policy.Document) reason.Co
 			Open: []byte(texts[i]),
 		})
 		j.applied("Policy", p.Version, "updated")
+		j.unfitting(p)
 	}
 	if draft.policy == nil {
 		return reason.NoPolicy
@@ -194,9 +192,13 @@ func (j *judge) applyAgent(draft *draft, a *policy.Agent) reason.Code {
 		j.note("%s is registered with another key; leave public_key out to keep it", a.ID)
 		return reason.DuplicateAgent
 	}
-	changed := !existing.Declared.Equal(a.Capabilities) || !existing.Use.Equal(a.Use) || !existing.Writes.Equal(a.Writes)
+	use, writes := a.Limits(existing.Use, existing.Writes)
+	if len(use) == 0 && len(a.Use)+len(existing.Use) > 0 && !a.UseAll {
+		return j.fault("agent %s: of its use nothing is left among the new capabilities; say use: [...], or use: all", a.ID)
+	}
+	changed := !existing.Declared.Equal(a.Capabilities) || !existing.Use.Equal(use) || !existing.Writes.Equal(writes)
 	if changed {
-		j.emit(&events.AgentUpdated{AgentID: a.ID, Capabilities: a.Capabilities, Use: a.Use, Writes: a.Writes})
+		j.emit(&events.AgentUpdated{AgentID: a.ID, Capabilities: a.Capabilities, Use: use, Writes: writes})
 	}
 	added, code := j.applyRestrictions(draft.policy, a)
 	if code != "" {

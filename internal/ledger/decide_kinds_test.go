@@ -73,14 +73,10 @@ func TestR60_ARuleInErrorDenies(t *testing.T) {
 		{`args.a / args.b == 1`, `{"a":1,"b":0}`, reason.RequirementError},
 		{`args.a + 9007199254740991 * 1024 > 0`, `{"a":9007199254740991}`, reason.RequirementError},
 		{`args.a[3] == 1`, `{"a":[1]}`, reason.RequirementError},
-		{`args.a.matches("(a+)+$")`, `{"a":"` + strings.Repeat("a", 2000) + `"}`, reason.ActionAllowed}, // RE2
-		{`mandatory("rule.none") == true`, `{}`, reason.RequirementError},
-		{`mandatory("other.none") != true`, `{}`, reason.RequirementError},
-		{`resource("none").classification != "secret"`, `{}`, reason.RequirementError},
 	})
 	// What the types already show to be wrong is refused where it is written.
 	typed := underPolicy(t, "    arguments: {type: object, properties: {a: {type: string}}}")
-	for _, wrong := range []string{`args.a.matches(args.a)`, `args.a == ["a"]`, `!(args.a in "a")`, `args.b == "x"`, `args.a`, `args.a > 1`} {
+	for _, wrong := range []string{`args.a.matches(args.a)`, `args.a.matches("a")`, `args.a == ["a"]`, `!(args.a in "a")`, `args.b == "x"`, `args.a`, `args.a > 1`} {
 		typed.mustAsk(reason.PolicyInvalid, wire.Propose, "middle", "restriction.add", object{"id": "r", "action": "act", "require": wrong})
 	}
 	if len(typed.state.Agent("middle").Restrictions) > 0 {

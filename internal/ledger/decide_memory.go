@@ -22,18 +22,20 @@ func checkValue(p *policy.Policy, namespace, key string, value []byte) reason.Co
 // a name, canonical JSON: every one counts, shown or hidden. ok is false where
 // there is none, where one is of the wrong type, and where the name is not
 // mandatory: whoever needs the value denies.
-func (j *judge) mandatory(namespace, key string) (value []byte, ok bool) {
+func (j *judge) mandatory(namespace, key string) (value []byte, read int, ok bool) {
 	how := j.s.Policy.Combination(namespace, key)
 	if how == "" {
-		return nil, false
+		return nil, 0, false
 	}
 	var values [][]byte
 	for a := j.agent; a != nil; a = a.Parent {
 		if record := j.s.Live(a.ID, namespace, key, j.now()); record != nil {
 			values = append(values, record.Mandatory)
+			read += len(record.Mandatory)
 		}
 	}
-	return policy.Combine(how, values)
+	value, ok = policy.Combine(how, values)
+	return value, read, ok
 }
 
 // readCombined reads a mandatory name: every record of the lineage counts,
@@ -71,7 +73,7 @@ func (j *judge) readCombined(namespace, key string) reason.Code {
 		j.d.Owner = hidden.Owner
 		return reason.NotVisibleFrom
 	}
-	combined, ok := j.mandatory(namespace, key)
+	combined, _, ok := j.mandatory(namespace, key)
 	if !ok {
 		j.d.Owner = mistyped
 		return reason.MandatoryTypeMismatch

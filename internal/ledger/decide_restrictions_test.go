@@ -131,7 +131,10 @@ func TestR62_RestrictionsAreInherited(t *testing.T) {
 
 func TestR61_ResourcesAreWhatTheRegistrySays(t *testing.T) {
 	l := newRules(t)
-	l.restrict(reason.RestrictionAdded, "root", "public", `!has(args.id) || resource(args.id).classification == "public"`)
+	const public = `!has(args.id) || resource(args.id).classification == "public"`
+	l.restrict(reason.PolicyInvalid, "root", "public", public) // the operator's alone, or it were a question to the registry
+	l.mustAsk(reason.ControlDone, wire.Control, AdminID, "apply", object{"documents": []string{
+		"kind: Agent\nid: root\ncapabilities: [memory.read, memory.write, save, upload, plain]\nrestrictions: [{id: public, action: save, require: '" + public + "'}]\n"}})
 	save := object{"path": "draft/a", "id": "doc/1"}
 	l.authorize(reason.RequirementError, "leaf", "save", save)
 	l.mustAsk(reason.ControlDone, wire.Control, AdminID, "resource.set", object{"id": "doc/1", "classification": "secret", "tags": []string{"b", "a"}})
@@ -273,4 +276,70 @@ func TestApply_Resources(t *testing.T) {
 		t.Errorf("the registry is %+v", after)
 	}
 	l.verify()
+}
+
+// R3, R21: nothing that a rule asked of records or of the registry is told to
+// whoever is denied by it, and no agent asks by a rule of its own.
+func TestR3_RulesTellNothingTheyAsked(t *testing.T) {
+	l := newRules(t)
+	for _, require := range []string{
+		`!has(args.n) || {1:true}[mandatory("policy.external_upload")]`, `mandatory("policy.external_upload") == true`, `resource("doc/1").classification >= "m"`,
+		`["doc/1"].all(i, resource(i).owner != "x")`, `true || mandatory("policy.external_upload") == true`,
+	} {
+		for _, who := range []string{"root", "leaf"} {
+			o := l.mustAsk(reason.PolicyInvalid, wire.Propose, who, "restriction.add", object{"id": "leak", "action": "save", "require": require})
+			if len(o.Effects) > 0 || len(l.state.Agent(who).Restrictions) > 0 {
+				t.Errorf("%s added %s", who, require)
+			}
+		}
+	}
+	l.mustAsk(reason.ControlDone, wire.Control, AdminID, "memory.load", object{"owner_agent_id": "root", "namespace": "policy", "key": "external_upload", "value": true})
+	l.mustAsk(reason.ControlDone, wire.Control, AdminID, "apply", object{"documents": []string{
+		"kind: Agent\nid: root\ncapabilities: [memory.read, memory.write, save, upload, plain]\nrestrictions: [{id: odd, action: save, require: '{1:true}[mandatory(\"policy.external_upload\")]'}]\n"}})
+	o := l.authorize(reason.RequirementError, "leaf", "save", object{"path": "draft/a"})
+	for _, fault := range o.Faults {
+		if strings.Contains(fault, "true") {
+			t.Errorf("the sender is told %q", fault)
+		}
+	}
+}
+
+// R29: what is denied for want of a mandatory record is not allowed by a record
+// of whoever is denied, nor by anyone between it and the root.
+func TestR29_TheRootLaysItDown(t *testing.T) {
+	l := newRules(t)
+	write := func(who string, value any) {
+		l.mustAsk(reason.OwnerWrite, wire.Propose, who, "memory.write", object{"owner_agent_id": who, "namespace": "policy", "key": "external_upload", "value": value})
+	}
+	l.authorize(reason.RequirementError, "leaf", "upload", object{})
+	write("leaf", true)
+	l.authorize(reason.RequirementError, "leaf", "upload", object{})
+	write("middle", true)
+	l.authorize(reason.RequirementError, "leaf", "upload", object{})
+	l.authorize(reason.RequirementError, "middle", "upload", object{})
+	write("root", true)
+	l.authorize(reason.ActionAllowed, "leaf", "upload", object{})
+	l.mustAsk(reason.OwnerDelete, wire.Propose, "root", "memory.delete", object{"owner_agent_id": "root", "namespace": "policy", "key": "external_upload", "expected_revision": 1})
+	l.authorize(reason.RequirementError, "leaf", "upload", object{})
+	l.mustAsk(reason.MandatoryTypeMismatch, wire.Propose, "root", "memory.write",
+		object{"owner_agent_id": "root", "namespace": "policy", "key": "other", "value": []string{strings.Repeat("a", 9000)}})
+}
+
+// R62: a restriction that a new policy leaves without meaning neither stops the
+// policy nor ends: it denies.
+func TestR62_ARestrictionStopsNoPolicy(t *testing.T) {
+	l := newRules(t)
+	l.restrict(reason.RestrictionAdded, "middle", "small", "!has(args.size) || args.size <= 10")
+	l.authorize(reason.ActionAllowed, "leaf", "save", object{"path": "draft/a", "size": 3})
+	next := strings.Replace(strings.Replace(rulesPolicy, "version: rules-1", "version: rules-2", 1), "size: {type: integer}", "size: {type: string}", 1)
+	o := l.mustAsk(reason.ControlDone, wire.Control, AdminID, "apply", object{"documents": []string{next}})
+	if !slices.ContainsFunc(o.Applied, func(a Applied) bool {
+		return a.Kind == "Restriction" && a.ID == "middle:small" && strings.HasPrefix(a.Result, "denies")
+	}) {
+		t.Errorf("%+v", o.Applied)
+	}
+	l.authorize(reason.RequirementError, "leaf", "save", object{"path": "draft/a", "size": "3"})
+	l.authorize(reason.ActionAllowed, "root", "save", object{"path": "draft/a", "size": "3"})
+	l.mustAsk(reason.ControlDone, wire.Control, AdminID, "restriction.remove", object{"agent_id": "middle", "id": "small"})
+	l.authorize(reason.ActionAllowed, "leaf", "save", object{"path": "draft/a", "size": "3"})
 }

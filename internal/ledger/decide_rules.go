@@ -1,7 +1,9 @@
 package ledger
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/ledgerd/ledgerd/internal/events"
@@ -125,15 +127,20 @@ func (j *judge) ruleOnStep(step *sop.Step) reason.Code {
 }
 
 // mandatoryNamed is the combined value that a mandatory name has for the agent
-// now, of every record of its lineage, shown or hidden.
-func (j *judge) mandatoryNamed(name string) (value []byte, ok bool) {
+// now, of every record of its lineage, shown or hidden. Its root must have laid
+// it down: else whoever is denied for want of a record would write one.
+func (j *judge) mandatoryNamed(name string) (value []byte, read int, ok bool) {
 	if j.trace != nil {
 		j.trace.asks = true
 	}
 	dot := strings.LastIndexByte(name, '.')
 	namespace, key := name[:dot], name[dot+1:]
 	if j.s.Policy.Class(namespace, key) != policy.Mandatory {
-		return nil, false
+		return nil, 0, false
+	}
+	lineage := j.agent.Lineage()
+	if j.s.Live(lineage[len(lineage)-1].ID, namespace, key, j.now()) == nil {
+		return nil, 0, false
 	}
 	return j.mandatory(namespace, key)
 }
@@ -141,7 +148,7 @@ func (j *judge) mandatoryNamed(name string) (value []byte, ok bool) {
 // restrict adds a requirement to the sender and all beneath it.
 func (j *judge) restrict(r *wire.RestrictionAdd) reason.Code {
 	existing, exists := j.agent.Restriction(r.ID)
-	code := j.restriction(j.s.Policy, j.agent.ID, existing, exists, len(j.agent.Restrictions), policy.Restriction{ID: r.ID, Action: r.Action, Text: r.Require})
+	code := j.restriction(j.s.Policy, j.agent.ID, existing, exists, len(j.agent.Restrictions), policy.Restriction{ID: r.ID, Action: r.Action, Text: r.Require}, true)
 	if j.fails("restriction", code != "") {
 		return code
 	}
@@ -150,7 +157,7 @@ func (j *judge) restrict(r *wire.RestrictionAdd) reason.Code {
 
 // restriction checks a new restriction of an agent and emits its event, unless
 // the agent has it already.
-func (j *judge) restriction(p *policy.Policy, agent string, existing policy.Restriction, exists bool, count int, r policy.Restriction) reason.Code {
+func (j *judge) restriction(p *policy.Policy, agent string, existing policy.Restriction, exists bool, count int, r policy.Restriction, own bool) reason.Code {
 	switch {
 	case exists && existing == r:
 		return ""
@@ -161,7 +168,11 @@ func (j *judge) restriction(p *policy.Policy, agent string, existing policy.Rest
 		j.note("agent %s has %d restrictions, as many as there may be", agent, count)
 		return reason.QuotaExceeded
 	}
-	if _, err := p.CompileClause(r.Action, r.ID, r.Text); err != nil {
+	clause, err := p.CompileClause(r.Action, r.ID, r.Text)
+	if err == nil && own && clause.Asks {
+		err = errors.New("mandatory() and resource() are for the operator's rules: an agent that may not read a record could else ask of it bit by bit")
+	}
+	if err != nil {
 		j.note("restriction %s of %s: %v", r.ID, agent, err)
 		return reason.PolicyInvalid
 	}
@@ -196,32 +207,49 @@ func (j *judge) applyRestrictions(p *policy.Policy, a *policy.Agent) (changed bo
 			existing, exists = agent.Restriction(r.ID)
 		}
 		added := len(j.out.Effects) - before
-		if code := j.restriction(p, a.ID, existing, exists, len(have)+added, r); code != "" {
+		if code := j.restriction(p, a.ID, existing, exists, len(have)+added, r, false); code != "" {
 			return false, code
 		}
 	}
 	return len(j.out.Effects) > before, ""
 }
 
-// stillCompile checks that a new policy leaves every restriction in force a
-// meaning, where it declares the action at all.
-func (j *judge) stillCompile(p *policy.Policy) reason.Code {
-	first := ""
+// unfitting tells of the restrictions in force that mean nothing under a new
+// policy. They stand and deny: an agent must not be able to keep a policy from
+// coming into force, nor a policy to end a restriction.
+func (j *judge) unfitting(p *policy.Policy) {
+	type rule struct {
+		agent string
+		policy.Restriction
+	}
+	var rules []rule
 	j.s.Restricted(func(agent *projection.Agent, r policy.Restriction) {
-		if _, declared := p.Actions[r.Action]; !declared {
-			return
-		}
-		if _, err := p.CompileClause(r.Action, r.ID, r.Text); err != nil {
-			if name := agent.ID + ":" + r.ID + ": " + err.Error(); first == "" || name < first {
-				first = name
-			}
+		if _, declared := p.Actions[r.Action]; declared && !agent.Revoked {
+			rules = append(rules, rule{agent.ID, r})
 		}
 	})
-	if first != "" {
-		return j.fault("restriction %s", first)
+	slices.SortFunc(rules, func(a, b rule) int { return cmp.Or(cmp.Compare(a.agent, b.agent), cmp.Compare(a.ID, b.ID)) })
+	tried := map[policy.Restriction]error{}
+	told := 0
+	for _, r := range rules {
+		key := policy.Restriction{Action: r.Action, Text: r.Text}
+		err, known := tried[key]
+		if !known {
+			if len(tried) == unfittingMax {
+				continue
+			}
+			_, err = p.CompileClause(r.Action, r.ID, r.Text)
+			tried[key] = err
+		}
+		if err != nil && told < faultsMax {
+			told++
+			j.applied("Restriction", r.agent+":"+r.ID, "denies: it does not fit the policy")
+		}
 	}
-	return ""
 }
+
+// unfittingMax is how many texts of restrictions a new policy is tried with.
+const unfittingMax = 200
 
 func (j *judge) setResource(r *wire.ResourceSet) reason.Code {
 	next := policy.Resource{ID: r.ID, Classification: r.Classification, Owner: r.Owner, Tags: policy.NewSet(r.Tags...)}

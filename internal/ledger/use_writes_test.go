@@ -237,3 +237,36 @@ func TestR32_WritesIntersect(t *testing.T) {
 		l.verify()
 	})
 }
+
+// R17, R32: a document that leaves use and writes out leaves them as they are;
+// only the word for it lifts a limit.
+func TestR17_NoLimitIsLiftedByBeingForgotten(t *testing.T) {
+	l := newTinyLog(t)
+	l.mustAsk(reason.ControlDone, wire.Control, AdminID, "apply", object{"documents": []string{naivePolicy("wide"),
+		"kind: Agent\nid: a\ncapabilities: [memory.read, memory.write, x.one]\nuse: [memory.write, x.one]\nwrites: [\"notes.*\"]\npublic_key: " + publicKey("a") + "\n"}})
+	apply := func(want reason.Code, rest string) *Outcome {
+		t.Helper()
+		return l.mustAsk(want, wire.Control, AdminID, "apply", object{"documents": []string{"kind: Agent\nid: a\n" + rest}})
+	}
+	is := func(use, writes string) {
+		t.Helper()
+		if a := l.state.Agent("a"); strings.Join(a.Use, " ") != use || strings.Join(a.Writes, " ") != writes {
+			t.Errorf("%v %v", a.Use, a.Writes)
+		}
+	}
+	if o := apply(reason.ControlDone, "capabilities: [memory.read, memory.write, x.one]\n"); o.Applied[0].Result != "unchanged" {
+		t.Errorf("%+v", o.Applied)
+	}
+	is("memory.write x.one", "notes.*")
+	apply(reason.ControlDone, "capabilities: [memory.read, x.one]\n")
+	is("x.one", "notes.*")
+	apply(reason.PolicyInvalid, "capabilities: [memory.read]\n")
+	is("x.one", "notes.*")
+	apply(reason.ControlDone, "capabilities: [memory.read]\nuse: [memory.read]\nwrites: [plans]\n")
+	is("memory.read", "plans")
+	apply(reason.ControlDone, "capabilities: [memory.read]\nuse: all\n")
+	is("", "plans")
+	apply(reason.ControlDone, "capabilities: [memory.read]\nwrites: all\n")
+	is("", "")
+	apply(reason.PolicyInvalid, "capabilities: [memory.read]\nuse: some\n")
+}

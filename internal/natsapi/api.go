@@ -106,8 +106,10 @@ func eventsCaused(r *wire.Request) int {
 	switch b := r.Body.(type) {
 	case *wire.MemoryWrite, *wire.MemoryDelete, *wire.AgentRegister:
 		return 2
-	case *wire.RunCancel:
+	case *wire.RunCancel, *wire.GrantGive, *wire.GrantRevoke:
 		return 2
+	case *wire.RestrictionAdd:
+		return 2 + compileWeight
 	case *wire.SOPValidate:
 		return 1 + stepsIn(b.SOP)
 	case *wire.SOPSubmit:
@@ -119,6 +121,9 @@ func eventsCaused(r *wire.Request) int {
 // DearestRequest is what the dearest request of all costs: a procedure of as many
 // steps, in a message as large, as there may be.
 const DearestRequest = 4 + 5*events.SOPStepsMax + events.RequestBytesMax/weightBytes
+
+// compileWeight is what compiling a requirement takes, in events.
+const compileWeight = 30
 
 func stepsIn(procedure events.Value) int {
 	steps, _ := procedure.Get("steps")

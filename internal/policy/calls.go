@@ -105,12 +105,28 @@ func callMandatory(f, v ref.Val) ref.Val {
 	if !ok || !text || !validRecordName(string(name)) || facts.Facts == nil || facts.Mandatory == nil {
 		return types.WrapErr(errNoFact)
 	}
-	value, ok := facts.Mandatory(string(name))
+	known, asked := facts.known[string(name)]
+	if !asked {
+		known = facts.mandatory(string(name))
+		if facts.known == nil {
+			facts.known = map[string]ref.Val{}
+		}
+		facts.known[string(name)] = known
+	}
+	return known
+}
+
+// mandatory asks for a record, once a judgement, and counts what that reads.
+func (f *Facts) mandatory(name string) ref.Val {
+	value, read, ok := f.Mandatory(name)
+	if f.spent += uint64(read) / 10; f.spent > judgementCost {
+		return types.WrapErr(errSpent)
+	}
 	if !ok {
 		return types.WrapErr(errNoFact)
 	}
 	parsed, err := events.ParseJSON(value)
-	if err != nil {
+	if err != nil || !exact(parsed) {
 		return types.WrapErr(errNoFact)
 	}
 	return types.DefaultTypeAdapter.NativeToValue(celValue(parsed))

@@ -37,12 +37,13 @@ func (d *decoder) clauses(n node, schema *Schema, action map[string]node) []*Cla
 		if text == "" || typed && schema == nil { // no types to compile against
 			return
 		}
-		program, err := compileClause(schema, text)
+		clause, err := compileClause(schema, text)
 		if err != nil {
 			d.faultf(that, "%v", err)
 			return
 		}
-		list = append(list, &Clause{ID: id, Text: text, program: program})
+		clause.ID = id
+		list = append(list, clause)
 	})
 	slices.SortFunc(list, func(a, b *Clause) int { return cmp.Compare(a.ID, b.ID) })
 	return list

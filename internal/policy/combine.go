@@ -24,8 +24,12 @@ var Combinations = []string{AllTrue, AnyTrue, Min, Max, Union, Intersection}
 // Typed reports whether canonical JSON is of the type that a combination takes.
 func Typed(how string, value []byte) bool {
 	_, ok := Combine(how, [][]byte{value})
-	return ok
+	return ok && len(value) <= MandatoryBytesMax
 }
+
+// MandatoryBytesMax bounds a mandatory record's value, since all of a lineage's
+// are read wherever one is asked for.
+const MandatoryBytesMax = 8192
 
 // Combine combines the values of mandatory records, each canonical JSON, into
 // canonical JSON: lists sorted, each text once. ok is false if there are none,

@@ -56,8 +56,9 @@ func AgentDifferences(was, next *Agent) (list []string) {
 		return []string{what + " is new"}
 	}
 	list = append(list, SetDifferences(what, was.Capabilities, next.Capabilities)...)
-	list = append(list, SetDifferences(what+" use", was.Use, next.Use)...)
-	list = append(list, SetDifferences(what+" writes", was.Writes, next.Writes)...)
+	use, writes := next.Limits(was.Use, was.Writes)
+	list = append(list, SetDifferences(what+" use", was.Use, use)...)
+	list = append(list, SetDifferences(what+" writes", was.Writes, writes)...)
 	for _, r := range next.Restrictions {
 		i := slices.IndexFunc(was.Restrictions, func(had Restriction) bool { return had.ID == r.ID })
 		switch {
@@ -87,7 +88,7 @@ func (a Action) same(b Action) bool {
 }
 
 func (r NamespaceRule) same(other NamespaceRule) bool {
-	return r.Class == other.Class && r.Combine == other.Combine && r.Value.text() == other.Value.text()
+	return r.Class == other.Class && r.Combine == other.Combine && r.Seconds == other.Seconds && r.Value.text() == other.Value.text()
 }
 
 // text is the schema as canonical JSON, empty for none.

@@ -36,10 +36,25 @@ type Agent struct {
 	ID           string
 	Parent       string // empty for a root
 	Capabilities Set    // declared; what is effective depends on the lineage
-	Use          Set    // of Capabilities: its own acts are limited to these; nil for all
-	Writes       Set    // patterns of namespaces that it and its subtree may write in; nil for all
+	Use          Set    // of Capabilities: its own acts are limited to these; nil as it is, or for all
+	Writes       Set    // patterns of namespaces that it and its subtree may write in; nil likewise
+	UseAll       bool   // use: all, which ends a limit
+	WritesAll    bool   // writes: all
 	Restrictions []Restriction
 	PublicKey    string // NATS user key, U…; empty until the command adds it
+}
+
+// Limits is what use and writes are where an agent that has some already gets
+// this document: what it leaves out stays as it is, so that no limit is lifted
+// by being forgotten.
+func (a *Agent) Limits(use, writes Set) (Set, Set) {
+	if use = use.Intersect(a.Capabilities); len(a.Use) > 0 || a.UseAll {
+		use = a.Use
+	}
+	if len(a.Writes) > 0 || a.WritesAll {
+		writes = a.Writes
+	}
+	return use, writes
 }
 
 // Memory is one Memory document: a record to load where none exists.
@@ -486,6 +501,9 @@ func (d *decoder) namespaces(p *Policy, n node) {
 		if ok && above.Class.binds() && rule.Class != "" && rule.Class != above.Class {
 			d.faultf(keys[rule.Name], "%s lies under %s, which is %s; a rule beneath it cannot make it %s",
 				rule.Name, above.Name, above.Class, rule.Class)
+		} else if ok && above.Class == Mandatory && rule.Class == Mandatory && rule.Combine != "" && rule.Combine != above.Combine {
+			d.faultf(keys[rule.Name], "%s lies under %s, which combines by %s; a rule beneath it cannot combine by %s",
+				rule.Name, above.Name, above.Combine, rule.Combine)
 		}
 	}
 }
@@ -535,7 +553,8 @@ func (d *decoder) agent(n node) (a *Agent, at, rules map[string]place) {
 	a.Capabilities = d.set(f["capabilities"], "capabilities", events.ValidAction, actionGrammar, func(item node) {
 		at[item.text] = item.place
 	})
-	if use, ok := f["use"]; ok {
+	use, ok := f["use"]
+	if a.UseAll = ok && use.kind == textKind && use.text == allText; ok && !a.UseAll {
 		a.Use = d.set(use, "use", events.ValidAction, actionGrammar, func(item node) {
 			if !d.incomplete && !a.Capabilities.Has(item.text) {
 				d.faultf(item, "%s is not among the capabilities, and use is of those%s", quote(item.text), didYouMean(item.text, a.Capabilities))
@@ -543,7 +562,8 @@ func (d *decoder) agent(n node) (a *Agent, at, rules map[string]place) {
 		})
 		d.some(use, "use")
 	}
-	if writes, ok := f["writes"]; ok {
+	writes, ok := f["writes"]
+	if a.WritesAll = ok && writes.kind == textKind && writes.text == allText; ok && !a.WritesAll {
 		a.Writes = d.set(writes, "writes", ValidWrites, writesGrammar, nil)
 		d.some(writes, "writes")
 		if len(a.Writes) > events.WritesMax {
@@ -555,6 +575,9 @@ func (d *decoder) agent(n node) (a *Agent, at, rules map[string]place) {
 	}
 	return a, at, rules
 }
+
+// allText is what use and writes say where they shall limit nothing any more.
+const allText = "all"
 
 // some refuses an empty list where one that is left out limits nothing.
 func (d *decoder) some(n node, what string) {

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/ledgerd/ledgerd/internal/events"
 )
@@ -22,34 +20,44 @@ var (
 	errHost   = errors.New("host: no URL with one plain host")
 	errMIME   = errors.New("mime: no media type")
 	errNoFact = errors.New("there is no such value")
+	errSpent  = errors.New("the rules of one judgement cost more than they may")
+
+	errInexact = errors.New("a number has more digits than a double holds; write an integer, or fewer")
 )
 
-// lookalikes are read as separators, dots or percent signs by someone.
-const lookalikes = "\u2044\u2215\u29f8\uff0f\u2216\u29f5\u29f9\ufe68\uff3c\u2024\u2025\u2026\uff0e\ufe52\u3002\uff61\uff05\ufe6a\uff1a\ufe55\u2236\ua789\u0338"
-
 // within reports whether path lies beneath dir, segment by segment. Of the
-// file system it knows nothing: links are the handler's to refuse.
+// file system it knows nothing: links are the handler's to refuse. Where upper
+// and lower case alone tell path from what lies there, or path is dir itself, it
+// is an error: a rule of what may not be touched must not let that through.
 func within(path, dir string) (bool, error) {
 	if !plainPath(path) || dir != "." && !plainPath(dir) {
 		return false, errPath
 	}
-	return dir == "." || strings.HasPrefix(path, dir+"/"), nil
+	if dir == "." || strings.HasPrefix(path, dir+"/") {
+		return true, nil
+	}
+	if len(path) >= len(dir) && strings.EqualFold(path[:len(dir)], dir) && (len(path) == len(dir) || path[len(dir)] == '/') {
+		return false, errPath
+	}
+	return false, nil
 }
 
 // plainPath reports whether every reader of a path takes it for the same one:
-// relative, segments by single slashes, none empty or . or .., nothing encoded,
-// invisible or mistaken for a separator.
+// relative, segments by single slashes, none empty or . or .., none that a
+// program takes for an option; of printable ASCII alone, since other letters
+// have more than one form, without what shells, other systems and URLs read as
+// more than a letter.
 func plainPath(path string) bool {
-	if path == "" || !utf8.ValidString(path) || strings.ContainsAny(path, `\%:`) || strings.ContainsAny(path, lookalikes) {
+	if path == "" || strings.ContainsAny(path, "\\%:*?\"<>|$`~") {
 		return false
 	}
-	for _, r := range path {
-		if r != ' ' && unicode.In(r, unicode.C, unicode.Z) {
+	for i := range len(path) {
+		if path[i] < ' ' || path[i] > '~' {
 			return false
 		}
 	}
 	for segment := range strings.SplitSeq(path, "/") {
-		if segment == "" || segment[0] == '~' || segment[0] == ' ' || strings.ContainsRune(". ", rune(segment[len(segment)-1])) {
+		if segment == "" || strings.ContainsRune("- ", rune(segment[0])) || strings.ContainsRune(". ", rune(segment[len(segment)-1])) {
 			return false
 		}
 	}
@@ -163,11 +171,14 @@ func hostOf(name string) (normal, class string, ok bool) {
 	return name, hostName, true
 }
 
+// globalUnicast is where all public addresses of IPv6 are.
+var globalUnicast = netip.MustParsePrefix("2000::/3")
+
 // special are the networks that are neither public nor named by netip.
 var special = func() (list []netip.Prefix) {
 	for _, s := range []string{
 		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
-		"::/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16", "fec0::/10",
+		"::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16", "fec0::/10",
 	} {
 		list = append(list, netip.MustParsePrefix(s))
 	}
@@ -190,6 +201,9 @@ func addressClass(addr netip.Addr) string {
 			return embeddedClass(addr)
 		}
 	}
+	if addr.Is6() && !globalUnicast.Contains(addr) {
+		return hostSpecial
+	}
 	return hostPublic
 }
 
@@ -200,7 +214,7 @@ func embeddedClass(addr netip.Addr) string {
 		return hostSpecial
 	}
 	b := addr.As16()
-	at := 12 // v4-compatible and NAT64
+	at := 12 // v4-compatible, v4-translated and NAT64
 	if b[0] == 0x20 && b[1] == 0x02 {
 		at = 2 // 6to4
 	}
@@ -210,9 +224,14 @@ func embeddedClass(addr netip.Addr) string {
 	return hostSpecial
 }
 
+const mimeMax = 512 // bytes
+
 // mime is the type/subtype of a media type, in lower case. Parameters are
 // checked for their form, and each stands once.
 func mime(s string) (string, error) {
+	if len(s) > mimeMax {
+		return "", errMIME
+	}
 	essence, rest, more := strings.Cut(s, ";")
 	kind, sub, ok := strings.Cut(strings.TrimRight(essence, " "), "/")
 	if !ok || !validMIME(kind) || !validMIME(sub) {

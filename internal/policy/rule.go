@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"cel.dev/cel-go/cel"
@@ -22,6 +23,7 @@ import (
 type Clause struct {
 	ID   string
 	Text string
+	Asks bool // of mandatory records or resources, beside the arguments
 
 	program cel.Program
 }
@@ -36,11 +38,13 @@ type Resource struct {
 
 // Facts is what a clause may ask beside the arguments, as it is when judged.
 type Facts struct {
-	Mandatory func(name string) (value []byte, ok bool) // the combined record of namespace.key
+	// The combined record of namespace.key, and how many bytes were read for it.
+	Mandatory func(name string) (value []byte, read int, ok bool)
 	Resource  func(id string) (r Resource, ok bool)
 
-	spent uint64         // by the clauses of one judgement
-	vars  map[string]any // what their texts name
+	spent uint64             // by the clauses of one judgement
+	vars  map[string]any     // what their texts name
+	known map[string]ref.Val // mandatory records that were asked for
 }
 
 // Bounds of a clause. Evaluation is never bounded by time: a verdict must not
@@ -49,10 +53,11 @@ const (
 	ClauseBytesMax  = 2048
 	ClausesMax      = 32        // of an action
 	RestrictionsMax = 16        // of an agent; with those of a whole lineage a decision still fits an event
-	clauseCost      = 20_000    // units of CEL while it is judged
-	judgementCost   = 200_000   // of all clauses of one judgement, a procedure's steps together
+	clauseCost      = 10_000    // units of CEL while it is judged
+	judgementCost   = 50_000    // of all clauses of one judgement, a procedure's steps together
 	clauseCostBound = 1_000_000 // the most it could cost, by its text and the schema
 	clauseDepth     = 64
+	clauseBrackets  = 32 // [ and {; what checking the types of nested ones takes grows fast
 )
 
 // CompileClause compiles a requirement on an action's arguments against the
@@ -65,21 +70,25 @@ func (p *Policy) CompileClause(action, id, text string) (*Clause, error) {
 	if !ok {
 		return nil, fmt.Errorf("action %s is not declared", quote(action))
 	}
-	program, err := compileClause(declared.Arguments, text)
+	clause, err := compileClause(declared.Arguments, text)
 	if err != nil {
 		return nil, err
 	}
-	return &Clause{ID: id, Text: text, program: program}, nil
+	clause.ID = id
+	return clause, nil
 }
 
-func compileClause(schema *Schema, text string) (program cel.Program, err error) {
+func compileClause(schema *Schema, text string) (clause *Clause, err error) {
 	defer func() {
 		if recover() != nil {
-			program, err = nil, errors.New("the clause cannot be compiled")
+			clause, err = nil, errors.New("the clause cannot be compiled")
 		}
 	}()
 	if len(text) > ClauseBytesMax {
 		return nil, fmt.Errorf("a clause is at most %d bytes", ClauseBytesMax)
+	}
+	if n := strings.Count(text, "[") + strings.Count(text, "{"); n > clauseBrackets {
+		return nil, fmt.Errorf("a clause has at most %d of [ and {, not %d", clauseBrackets, n)
 	}
 	declared := declareTypes(schema)
 	e, err := baseEnv.Extend(cel.CustomTypeProvider(declared), cel.Variable("args", declared.root))
@@ -97,17 +106,33 @@ func compileClause(schema *Schema, text string) (program cel.Program, err error)
 	if err := overLists(checked.NativeRep()); err != nil {
 		return nil, err
 	}
-	bound, err := e.EstimateCost(checked, sizes{schema})
+	costs := callCosts{}
+	if err := costs.matches(checked.NativeRep()); err != nil {
+		return nil, err
+	}
+	estimator := &sizes{schema: schema, costs: costs}
+	bound, err := e.EstimateCost(checked, estimator)
 	if err != nil {
 		return nil, err
+	}
+	if estimator.one > clauseCost { // its limit is looked at between calls, not within one
+		return nil, fmt.Errorf("matches could cost %d, more than %d; bound the text by maxLength, or take a smaller pattern", estimator.one, clauseCost)
 	}
 	if bound.Max > clauseCostBound {
 		return nil, fmt.Errorf("the clause could cost %d, more than %d; bound its arguments by maxItems and maxLength", bound.Max, clauseCostBound)
 	}
-	return e.Program(checked, cel.CostTracking(callCosts{}), cel.CostLimit(clauseCost))
+	program, err := e.Program(checked, cel.CostTracking(costs), cel.CostLimit(clauseCost))
+	if err != nil {
+		return nil, err
+	}
+	root := ast.NavigateAST(checked.NativeRep())
+	asks := len(ast.MatchDescendants(root, ast.FunctionMatcher(mandatoryCall)))+len(ast.MatchDescendants(root, ast.FunctionMatcher(resourceCall))) > 0
+	return &Clause{Text: text, Asks: asks, program: program}, nil
 }
 
-// Holds judges arguments by a clause. An error is as good as false.
+// Holds judges arguments by a clause. An error is as good as false, and says
+// nothing of any value: what a clause asks beside the arguments is not known to
+// whoever is told.
 func (c *Clause) Holds(arguments Arguments, facts *Facts) (ok bool, err error) {
 	defer func() {
 		if recover() != nil {
@@ -115,7 +140,7 @@ func (c *Clause) Holds(arguments Arguments, facts *Facts) (ok bool, err error) {
 		}
 	}()
 	if facts.spent > judgementCost {
-		return false, errors.New("the rules of one judgement cost more than they may")
+		return false, errSpent
 	}
 	facts.spent += clauseCost // unless it is known better
 	if facts.vars == nil {
@@ -127,12 +152,32 @@ func (c *Clause) Holds(arguments Arguments, facts *Facts) (ok bool, err error) {
 		facts.spent -= clauseCost - min(clauseCost, *details.ActualCost())
 	}
 	if err != nil {
-		return false, err
+		return false, plainError(err)
 	}
 	if b, isBool := out.(types.Bool); isBool {
 		return bool(b), nil
 	}
 	return false, errors.New("the clause is not true or false")
+}
+
+// plainError is an evaluation's error without the library's words, which quote
+// what was compared or looked up.
+func plainError(err error) error {
+	for _, ours := range []error{errPath, errNames, errHost, errMIME, errNoFact, errSpent} {
+		if errors.Is(err, ours) {
+			return ours
+		}
+	}
+	for words, plain := range map[string]string{
+		"no such key": "a member is not there", "no such field": "a member is not there", "no such attribute": "a member is not there",
+		"index out of bounds": "a list has fewer elements", "no such overload": "a value is of another type",
+		"cost limit exceeded": "the clause costs more than it may",
+	} {
+		if strings.Contains(err.Error(), words) {
+			return errors.New(plain)
+		}
+	}
+	return errors.New("the clause cannot be judged")
 }
 
 // Arguments are an action's arguments as rules take them.
@@ -152,6 +197,9 @@ func NewArguments(text []byte) (Arguments, error) {
 	}
 	if v.Kind != events.Object {
 		return Arguments{}, errors.New("arguments are an object")
+	}
+	if !exact(v) {
+		return Arguments{}, errInexact
 	}
 	return Arguments{v, celValue(v)}, nil
 }
@@ -247,7 +295,7 @@ func (d *declared) object(name string, schema *Schema, v events.Value) *cel.Type
 	}
 	fields := make(map[string]*types.FieldType, len(properties.Members))
 	for _, m := range properties.Members {
-		fields[m.Name] = &types.FieldType{Type: d.typeOf(name+"."+m.Name, schema, m.Value)}
+		fields[m.Name] = &types.FieldType{Type: d.typeOf(name+"/"+strconv.Quote(m.Name), schema, m.Value)}
 	}
 	d.structs[name] = fields
 	return types.NewObjectType(name)
@@ -294,9 +342,13 @@ func (d *declared) NewValue(name string, _ map[string]ref.Val) ref.Val {
 }
 
 // sizes bounds what arguments can weigh by their schema.
-type sizes struct{ schema *Schema }
+type sizes struct {
+	schema *Schema
+	costs  callCosts
+	one    uint64 // the most that a single call of matches could cost
+}
 
-func (s sizes) EstimateSize(element cost.AstNode) *cost.SizeEstimate {
+func (s *sizes) EstimateSize(element cost.AstNode) *cost.SizeEstimate {
 	path := element.Path()
 	bound := uint64(events.ArgumentsBytesMax)
 	switch {
@@ -324,8 +376,9 @@ func (s sizes) EstimateSize(element cost.AstNode) *cost.SizeEstimate {
 	return &cost.SizeEstimate{Max: bound}
 }
 
-func (s sizes) EstimateCallCost(function, _ string, target *cost.AstNode, args []cost.AstNode) *cost.CallEstimate {
-	if _, ours := ourFunctions[function]; !ours {
+func (s *sizes) EstimateCallCost(function, _ string, target *cost.AstNode, args []cost.AstNode) *cost.CallEstimate {
+	_, ours := ourFunctions[function]
+	if !ours && function != "matches" {
 		return nil
 	}
 	most := uint64(0)
@@ -337,15 +390,58 @@ func (s sizes) EstimateCallCost(function, _ string, target *cost.AstNode, args [
 		if size == nil {
 			size = a.ComputedSize()
 		}
+		if steps, ok := s.costs.steps(a.Expr()); ok {
+			most *= steps
+			continue
+		}
 		most += min(size.Max, events.ArgumentsBytesMax)
+	}
+	if !ours {
+		s.one = max(s.one, 1+most/10)
 	}
 	return &cost.CallEstimate{CostEstimate: cost.Estimate{Min: 1, Max: 1 + most/10}}
 }
 
-// callCosts is what our functions cost when they are called.
-type callCosts struct{}
+// callCosts is what our functions cost when they are called, and matches, the
+// patterns of which it has with their steps.
+type callCosts map[string]uint64
 
-func (callCosts) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 {
+// matches notes the patterns of a clause, which have to stand in it: what one
+// costs must be known before it is held against anything.
+func (c callCosts) matches(checked *ast.AST) error {
+	for _, e := range ast.MatchDescendants(ast.NavigateAST(checked), ast.FunctionMatcher("matches")) {
+		args := e.AsCall().Args()
+		pattern, isText := args[len(args)-1].AsLiteral().(types.String)
+		if args[len(args)-1].Kind() != ast.LiteralKind || !isText {
+			return errors.New("the pattern of matches is a text that stands there")
+		}
+		n, ok := patternSteps(string(pattern))
+		if !ok || n > patternStepsMax {
+			return errors.New("the pattern of matches is none of RE2, or too large")
+		}
+		c[string(pattern)] = uint64(n)
+	}
+	return nil
+}
+
+// steps is of an expression that is a pattern.
+func (c callCosts) steps(e ast.Expr) (n uint64, ok bool) {
+	if e == nil || e.Kind() != ast.LiteralKind {
+		return 0, false
+	}
+	if text, isText := e.AsLiteral().(types.String); isText {
+		n, ok = c[string(text)]
+	}
+	return n, ok
+}
+
+func (c callCosts) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 {
+	if function == "matches" && len(args) == 2 {
+		text, _ := args[0].(types.String)
+		pattern, _ := args[1].(types.String)
+		units := 1 + uint64(len(text))*c[string(pattern)]/10
+		return &units
+	}
 	if _, ours := ourFunctions[function]; !ours {
 		return nil
 	}
@@ -377,6 +473,7 @@ func (f *factsValue) Value() any                              { return f }
 var excluded = []string{
 	"timestamp", "duration", "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getFullYear",
 	"getHours", "getMilliseconds", "getMinutes", "getMonth", "getSeconds", "dyn",
+	"double", // of a text it takes NaN, which is not greater than anything
 }
 
 var baseEnv = func() *cel.Env {

@@ -31,8 +31,8 @@ func holds(t testing.TB, p *Policy, action, clause, arguments string) (bool, err
 		t.Fatalf("%s: %v", arguments, err)
 	}
 	return c.Holds(a, &Facts{
-		Mandatory: func(name string) ([]byte, bool) {
-			return fmt.Append(nil, name == "policy.on"), strings.HasPrefix(name, "policy.o")
+		Mandatory: func(name string) ([]byte, int, bool) {
+			return fmt.Append(nil, name == "policy.on"), 5, strings.HasPrefix(name, "policy.o")
 		},
 		Resource: func(id string) (Resource, bool) {
 			return Resource{ID: id, Classification: "internal", Owner: "legal", Tags: []string{"a"}}, id == "doc"
@@ -105,5 +105,101 @@ func TestR60_ClausesThatCannotMeanIt(t *testing.T) {
 	}
 	if _, err := p.CompileClause("other", "c", "true"); err == nil {
 		t.Error("a clause on an action that is not declared")
+	}
+}
+
+// TestR61_ErrorsQuoteNothing: what a clause asked beside the arguments stands in
+// no error, whatever the clause makes of it.
+func TestR61_ErrorsQuoteNothing(t *testing.T) {
+	p := clausePolicy(t)
+	const secret = "hidden-value"
+	facts := &Facts{
+		Mandatory: func(string) ([]byte, int, bool) { return []byte(`"` + secret + `"`), 0, true },
+		Resource:  func(string) (Resource, bool) { return Resource{ID: "x", Classification: secret}, true },
+	}
+	for _, text := range []string{
+		`{"a":true}[mandatory("policy.on")]`, `{1:true}[mandatory("policy.on")]`, `int(mandatory("policy.on")) == 1`, `["a"][mandatory("policy.on")] == "b"`,
+		`{"":true}[resource(args.id).classification + "/" + resource(args.id).owner]`, `int(resource(args.id).classification) > 0`,
+		`args.path.within(mandatory("policy.on"))`, `host(resource(args.id).classification).name == "a"`, `mime(mandatory("policy.on")) == ""`, `bool(mandatory("policy.on"))`,
+	} {
+		c, err := p.CompileClause("save", "c", text)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if !c.Asks {
+			t.Errorf("%s asks for nothing", text)
+		}
+		a, err := NewArguments([]byte(`{"path":"a","id":"doc"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok, err := c.Holds(a, facts); ok || err != nil && strings.Contains(err.Error(), "hidden") {
+			t.Errorf("%s: %v %v", text, ok, err)
+		}
+	}
+	if c, err := p.CompileClause("save", "c", `args.path == "mandatory"`); err != nil || c.Asks {
+		t.Error(c, err)
+	}
+}
+
+// TestR66_ClausesAreBoundBeforeTheyRun: by what compiling, matching and asking
+// could cost, for any arguments that the schema takes.
+func TestR66_ClausesAreBoundBeforeTheyRun(t *testing.T) {
+	p := clausePolicy(t)
+	nested := "[" + strings.Repeat("[", 16) + strings.Repeat("]", 16) + "]"
+	for text, fault := range map[string]string{
+		`!args.path.matches("(a?){999}b")`:                                    "too large",
+		`args.path.matches("(a?){400}b")`:                                     "could cost",
+		`matches(args.digest, "a")`:                                           "could cost",
+		`args.digest.matches("abcdefghijkl")`:                                 "could cost", // its length is not bound
+		`args.path.matches(args.path)`:                                        "stands there",
+		`args.path.matches("a" + "b")`:                                        "stands there",
+		`args.path.matches("(")`:                                              "none of RE2",
+		`args.path.matches("^[a-z]{1,20}(/[a-z0-9]{1,20})*$")`:                "",
+		nested + " == " + nested:                                              "of [ and {",
+		strings.Repeat("{[]:", 20) + "1" + strings.Repeat("}", 20) + " == {}": "of [ and {",
+		`double("NaN") > 1.0`:                                                 "undeclared reference",
+	} {
+		_, err := p.CompileClause("save", "c", text)
+		if (err == nil) != (fault == "") || err != nil && !strings.Contains(err.Error(), fault) {
+			t.Errorf("%s: %v, want %q", text, err, fault)
+		}
+	}
+	// Mandatory records are read once a judgement, and what was read counts.
+	read, asked := 8, 0
+	facts := &Facts{Mandatory: func(string) ([]byte, int, bool) { asked++; return []byte("true"), read, true }}
+	c, err := p.CompileClause("free", "c", `mandatory("policy.a") == true && mandatory("policy.a") == true && mandatory("policy.b") == true`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, _ := NewArguments([]byte(`{}`))
+	for range 3 {
+		if ok, err := c.Holds(a, facts); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+	}
+	if asked != 2 {
+		t.Errorf("asked %d times", asked)
+	}
+	read = 10 * judgementCost
+	facts = &Facts{Mandatory: facts.Mandatory}
+	if ok, err := c.Holds(a, facts); ok || err == nil {
+		t.Error("too much was read, and that is no error")
+	}
+}
+
+// TestR61_TypesOfMembersAreTheirOwn: a member named a.b is not the member b of a.
+func TestR61_TypesOfMembersAreTheirOwn(t *testing.T) {
+	s, err := CompileSchema(parsed(t, `{"type":"object","properties":{"a":{"type":"object","properties":{"b":{"type":"object","properties":{"x":{"type":"string"}}}}},
+ "a.b":{"type":"object","properties":{"x":{"type":"integer"}}},"a/\"b\"":{"type":"object","properties":{"x":{"type":"boolean"}}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Policy{Actions: map[string]Action{"save": {Arguments: s}}}
+	if _, err := p.CompileClause("save", "c", `args.a.b.x == "text"`); err != nil {
+		t.Error(err)
+	}
+	if _, err := p.CompileClause("save", "c", `args.a.b.x == 1`); err == nil {
+		t.Error("the type of another member was taken")
 	}
 }

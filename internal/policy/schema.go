@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
@@ -21,7 +22,8 @@ import (
 // "integer" is written without '.' and 'e'. It may be used by many at once.
 type Schema struct {
 	compiled *jsonschema.Schema
-	value    events.Value // the schema itself, for the types it declares
+	value    events.Value   // the schema itself, for the types it declares
+	steps    map[string]int // of its patterns
 }
 
 // CompileSchema compiles a schema that stands in no document. What is wrong
@@ -37,7 +39,15 @@ func CompileSchema(v events.Value) (*Schema, error) {
 
 // Validate returns nil if the schema takes v, else one of the reasons, always
 // the same one. It may quote v, so it is for the sender alone.
-func (s *Schema) Validate(v events.Value) error { return s.validate(goValue(v)) }
+func (s *Schema) Validate(v events.Value) error {
+	if !exact(v) {
+		return errInexact
+	}
+	if s.overweight(v) {
+		return fmt.Errorf("it takes more than %d checks of the schema", checksMax)
+	}
+	return s.validate(goValue(v))
+}
 
 // ValidateJSON is Validate for a value that is JSON text still.
 func (s *Schema) ValidateJSON(text []byte) error {
@@ -119,11 +129,18 @@ func leaf(e *jsonschema.ValidationError) *jsonschema.ValidationError {
 	var first *jsonschema.ValidationError
 	for _, cause := range e.Causes {
 		next := leaf(cause)
-		if first == nil || cmp.Or(slices.Compare(next.InstanceLocation, first.InstanceLocation), cmp.Compare(next.Error(), first.Error()), cmp.Compare(next.SchemaURL, first.SchemaURL)) < 0 {
+		if first == nil || before(next, first) {
 			first = next
 		}
 	}
 	return first
+}
+
+func before(a, b *jsonschema.ValidationError) bool {
+	if order := slices.Compare(a.InstanceLocation, b.InstanceLocation); order != 0 {
+		return order < 0
+	}
+	return cmp.Or(cmp.Compare(a.Error(), b.Error()), cmp.Compare(a.SchemaURL, b.SchemaURL)) < 0
 }
 
 func pointer(at []string) string {
@@ -217,7 +234,12 @@ func (d *decoder) schema(n node, what string) *Schema {
 		d.faultf(n.find(at), "%s: %s", what, why)
 		return nil
 	}
-	return &Schema{compiled, sorted}
+	steps := map[string]int{}
+	if large := patternsIn(sorted, steps); large != "" {
+		d.faultf(n, "%s: the pattern %s is none of RE2, or too large", what, quote(large))
+		return nil
+	}
+	return &Schema{compiled, sorted, steps}
 }
 
 // arguments reads the schema of an action's arguments, which are an object.

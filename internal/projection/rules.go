@@ -66,7 +66,7 @@ func (s *State) Clause(r policy.Restriction) (*policy.Clause, error) {
 	return c.clause, c.err
 }
 
-const clausesKept = 4096
+const clausesKept = 1024
 
 // clauseKey tells compiled texts apart under one policy.
 type clauseKey struct{ action, text string }
