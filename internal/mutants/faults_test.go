@@ -729,7 +729,9 @@ var faults = []fault{
 	},
 	{
 		name: "a restriction binds its agent alone", pkg: "internal/ledger", test: "TestR62_RestrictionsAreInherited",
-		patches: []patch{{"internal/ledger/decide_rules.go", `lineage := j.agent.Lineage()`, `lineage := j.agent.Lineage()[:1]`}},
+		patches: []patch{{"internal/ledger/decide_rules.go", `		lineage := j.agent.Lineage()
+		for i`, `		lineage := j.agent.Lineage()[:1]
+		for i`}},
 	},
 	{
 		name: "a restriction overwritten", pkg: "internal/ledger", test: "TestR62_RestrictionsAreInherited",
@@ -741,10 +743,12 @@ var faults = []fault{
 	},
 	{
 		name: "a missing mandatory record is no error", pkg: "internal/ledger", test: "TestR61_RulesOnArguments",
-		patches: []patch{{"internal/ledger/decide_memory.go", `	return policy.Combine(how, values)`, `	if len(values) == 0 {
-		return []byte("true"), true
+		patches: []patch{{"internal/ledger/decide_rules.go", `key, j.now()) == nil {`, `key, j.now()) == nil && len(lineage) == 0 {`}, {"internal/ledger/decide_memory.go", `	value, ok = policy.Combine(how, values)
+`, `	value, ok = policy.Combine(how, values)
+	if len(values) == 0 {
+		return []byte("true"), 0, true
 	}
-	return policy.Combine(how, values)`}},
+`}},
 	},
 	{
 		name: "steps without rules", pkg: "internal/ledger", test: "TestR41_ArgumentRulesOfSteps",
@@ -752,7 +756,7 @@ var faults = []fault{
 	},
 	{
 		name: "within by text instead of segments", pkg: "internal/policy", test: "TestR61_ClausesJudgeArguments",
-		patches: []patch{{"internal/policy/functions.go", `strings.HasPrefix(path, dir+"/"), nil`, `strings.HasPrefix(path, dir), nil`}},
+		patches: []patch{{"internal/policy/functions.go", `strings.HasPrefix(path, dir+"/") {`, `strings.HasPrefix(path, dir) {`}},
 	},
 	{
 		name: "a path that climbs", pkg: "internal/policy", test: "TestARG01_NoPathClimbsOut",
@@ -760,7 +764,7 @@ var faults = []fault{
 	},
 	{
 		name: "an encoded path", pkg: "internal/policy", test: "TestARG04_NoPathReadsTwoWays",
-		patches: []patch{{"internal/policy/functions.go", `strings.ContainsAny(path, lookalikes)`, `strings.ContainsAny(path, "\x00")`}},
+		patches: []patch{{"internal/policy/functions.go", `path[i] < ' ' || path[i] > '~'`, `path[i] < ' '`}},
 	},
 	{
 		name: "a namespace by text instead of segments", pkg: "internal/policy", test: "TestR61_NamespacesBySegment",
@@ -931,5 +935,54 @@ var faults = []fault{
 		name: "a snapshot that forgets what is counted", pkg: "internal/ledger", test: "TestR66_CountersAreWhatIsThere",
 		patches: []patch{{"internal/projection/snapshot.go", `	s.countRecord(s.records[name], rec)
 `, ``}},
+	},
+	{
+		name: "an error quotes what was asked", pkg: "internal/policy", test: "TestR61_ErrorsQuoteNothing",
+		patches: []patch{{"internal/policy/rule.go", `return false, plainError(err)`, `return false, err`}},
+	},
+	{
+		name: "an agent's own rule asks of records", pkg: "internal/ledger", test: "TestR3_RulesTellNothingTheyAsked",
+		patches: []patch{{"internal/ledger/decide_rules.go", `if err == nil && own && clause.Asks {`, `if err == nil && own && clause.Asks && r.ID == "" {`}},
+	},
+	{
+		name: "whoever is denied for want of a record writes it", pkg: "internal/ledger", test: "TestR29_TheRootLaysItDown",
+		patches: []patch{{"internal/ledger/decide_rules.go", `if j.s.Live(lineage[len(lineage)-1].ID, namespace, key, j.now()) == nil {`, `if len(lineage) == 0 {`}},
+	},
+	{
+		name: "matches at any cost", pkg: "internal/policy", test: "TestR66_ClausesAreBoundBeforeTheyRun",
+		patches: []patch{{"internal/policy/rule.go", `if estimator.one > clauseCost {`, `if estimator.one > 1<<40 {`}},
+	},
+	{
+		name: "nested literals without number", pkg: "internal/policy", test: "TestR66_ClausesAreBoundBeforeTheyRun",
+		patches: []patch{{"internal/policy/rule.go", `n > clauseBrackets {`, `n > ClauseBytesMax {`}},
+	},
+	{
+		name: "mandatory records read without end", pkg: "internal/policy", test: "TestR66_ClausesAreBoundBeforeTheyRun",
+		patches: []patch{{"internal/policy/calls.go", `f.spent += uint64(read) / 10;`, `f.spent += 0 * uint64(read);`}},
+	},
+	{
+		name: "a schema held against anything", pkg: "internal/policy", test: "TestR66_ASchemaIsHeldAgainstSoMuch",
+		patches: []patch{{"internal/policy/schema.go", `if s.overweight(v) {`, `if s == nil {`}},
+	},
+	{
+		name: "another number is judged than stands there", pkg: "internal/policy", test: "TestR61_NumbersAreJudgedAsTheyStand",
+		patches: []patch{{"internal/policy/number.go", `return ok && also && digits == shortest && exponent == at`, `return ok && also && (digits == shortest && exponent == at || ok)`}},
+	},
+	{
+		name: "a restriction that does not fit is passed over", pkg: "internal/ledger", test: "TestR62_ARestrictionStopsNoPolicy",
+		patches: []patch{{"internal/ledger/decide_rules.go", `					clause, err := j.s.Clause(r)
+`, `					clause, err := j.s.Clause(r)
+					if err != nil {
+						continue
+					}
+`}},
+	},
+	{
+		name: "a limit lifted by being left out", pkg: "internal/ledger", test: "TestR17_NoLimitIsLiftedByBeingForgotten",
+		patches: []patch{{"internal/policy/document.go", `len(a.Use) > 0 || a.UseAll {`, `true {`}},
+	},
+	{
+		name: "case alone leads out of a directory", pkg: "internal/policy", test: "TestARG01_NoPathClimbsOut",
+		patches: []patch{{"internal/policy/functions.go", `strings.EqualFold(path[:len(dir)], dir)`, `path[:len(dir)] == dir`}},
 	},
 }
