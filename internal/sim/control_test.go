@@ -324,6 +324,22 @@ func (m *model) applyAgent(a fact) (*fact, string) {
 		return nil, "agent_revoked"
 	case old.parent != a.parent, a.key != "" && a.key != old.key:
 		return nil, "duplicate_agent"
+	}
+	// What the document leaves out stays, as far as it is still declared.
+	if terms := m.terms(a.id); a.use == nil && terms.use != nil {
+		for _, c := range terms.use {
+			if slices.Contains(a.capabilities, c) {
+				a.use = append(a.use, c)
+			}
+		}
+		if a.use == nil {
+			return nil, "policy_invalid"
+		}
+	}
+	if a.writes == nil {
+		a.writes = m.terms(a.id).writes
+	}
+	switch {
 	case sameSet(m.declared(a.id), a.capabilities) && sameSet(m.terms(a.id).use, a.use) && sameSet(m.terms(a.id).writes, a.writes):
 		return nil, ""
 	}

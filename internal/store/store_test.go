@@ -176,6 +176,9 @@ func verifyLog(s *Store, made [][]byte) (uint64, error) {
 			}
 			return out, nil
 		}))
+		if err != nil {
+			return err
+		}
 		want = append(want, hs...)
 		p, ok, err := s.Payload(seq)
 		switch {
