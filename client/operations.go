@@ -216,6 +216,7 @@ type (
 	Restriction  = wire.Restriction
 	Resource     = wire.Resource
 	Grant        = wire.Grant
+	Denies       = wire.Denies
 	Explanation  = wire.Explanation
 	Proof        = wire.Proof
 	Policy       = wire.Policy
@@ -325,6 +326,21 @@ func (c *Client) Resources(ctx context.Context) (resources []Resource, seq uint6
 		}
 		args["after"] = page.Next
 	}
+}
+
+// Denies lists the emergency denies in force.
+func (c *Client) Denies(ctx context.Context) (*Denies, error) {
+	return ask[Denies](ctx, c, "denies", struct{}{})
+}
+
+// Signers lists the keys one of which has to sign every policy; none where
+// policies need no signature.
+func (c *Client) Signers(ctx context.Context) ([]string, error) {
+	page, err := ask[wire.History](ctx, c, "history", map[string]uint64{"limit": 1})
+	if err != nil {
+		return nil, err
+	}
+	return page.Signers, nil
 }
 
 // Grants lists the grants in force that the sender gave or was given; those of

@@ -78,7 +78,7 @@ func (a *app) memoryPut() *cobra.Command {
   ledgerd memory put tasks step '{"at":3}' --ttl 1h`,
 		Args: cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if ttl != 0 && (ttl < time.Second || ttl%time.Second != 0 || ttl > events.TTLSecondsMax*time.Second) {
+			if cmd.Flags().Changed("ttl") && (ttl < time.Second || ttl%time.Second != 0 || ttl > events.TTLSecondsMax*time.Second) {
 				return usagef("--ttl is whole seconds, from 1s to 720h")
 			}
 			r.TTLSeconds = uint64(ttl / time.Second)

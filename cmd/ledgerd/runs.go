@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -225,7 +226,7 @@ before it, which it does not stop. It holds until it is lifted.
 	f.BoolVar(&r.All, "all", false, "every capability")
 	f.StringVar(&r.Reason, "reason", "", "why, for people")
 	f.BoolVar(&r.DryRun, "dry-run", false, "change nothing; list the effects it would come too late for")
-	cmd.AddCommand(a.denyLift())
+	cmd.AddCommand(a.denyLift(), a.denyList())
 	return cmd
 }
 
@@ -242,6 +243,41 @@ func (a *app) denyLift() *cobra.Command {
 			}
 			return a.decided(cmd.Context(), func(ctx context.Context, c *client.Client) (*client.Reply, error) {
 				return c.EmergencyLift(ctx, client.LiftRequest{Meta: a.meta(), Epoch: epoch})
+			})
+		},
+	}
+}
+
+func (a *app) denyList() *cobra.Command {
+	return &cobra.Command{
+		Use:     "list",
+		Short:   "Show the emergency denies in force, with the epochs that \"deny lift\" takes",
+		Example: `  ledgerd deny list --as admin --creds data/keys/admin.nk`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				in, err := c.Denies(ctx)
+				if err != nil {
+					return err
+				}
+				if a.output == "jsonl" {
+					return showLines(a, in.Denies)
+				}
+				return a.showStruct(in, func() {
+					w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+					defer w.Flush()
+					fmt.Fprintln(w, "EPOCH\tWHO\tWHAT")
+					for _, d := range in.Denies {
+						who, what := d.AgentID+" and all below it", strings.Join(d.Capabilities, " ")
+						if d.Ledger {
+							who = "everyone"
+						}
+						if d.All {
+							what = "everything"
+						}
+						fmt.Fprintf(w, "%d\t%s\t%s\n", d.Epoch, clean(who), clean(what))
+					}
+				})
 			})
 		},
 	}

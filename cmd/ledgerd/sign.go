@@ -112,17 +112,24 @@ func (a *app) policyOf(file string) (*policy.Policy, error) {
 
 func (a *app) policySigners() *cobra.Command {
 	var files []string
+	var none bool
 	cmd := &cobra.Command{
-		Use:   "signers [KEY...]",
-		Short: "Say whose signature every policy needs from here on",
-		Long: `Say which keys sign policies from here on: one of them has to sign every policy that is
-applied. The first are an admin's to name; every change after that has to be signed by
-one of those so far ("ledgerd policy sign --signers"). Without a KEY, and so signed,
+		Use:   "signers [KEY... | --none]",
+		Short: "List whose signature every policy needs, or say whose it needs from here on",
+		Long: `List the keys that sign policies or, as admin and given any, say which sign
+policies from here on: one of them has to sign every policy that is applied. The first are an admin's to name; every change after that has to be signed by
+one of those so far ("ledgerd policy sign --signers"). With --none, and so signed,
 policies need no signature any more. "ledgerd init --policy-signer" begins with signers.`,
 		Example: `  ledgerd policy signers UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4
   ledgerd policy signers KEY1 KEY2 --signatures change.sig`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case none && len(args) > 0:
+				return usagef("give KEYs, or --none")
+			case len(args) == 0 && !none:
+				return a.listSigners(cmd.Context())
+			}
 			if !policy.ValidSigners(policy.NewSet(args...)) {
 				return usagef("keys are public keys of NATS users, U…, at most %d; \"ledgerd policy keygen FILE\" makes one", policy.SignersMax)
 			}
@@ -136,7 +143,25 @@ policies need no signature any more. "ledgerd init --policy-signer" begins with 
 		},
 	}
 	cmd.Flags().StringArrayVar(&files, "signatures", nil, "file with signatures, one a line; may be repeated")
+	cmd.Flags().BoolVar(&none, "none", false, "policies shall need no signature")
 	return cmd
+}
+
+func (a *app) listSigners(ctx context.Context) error {
+	return a.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+		keys, err := c.Signers(ctx)
+		if err != nil {
+			return err
+		}
+		return a.showStruct(append([]string{}, keys...), func() {
+			for _, key := range keys {
+				fmt.Fprintln(a.stdout, clean(key))
+			}
+			if len(keys) == 0 {
+				fmt.Fprintln(a.stdout, "policies need no signature")
+			}
+		})
+	})
 }
 
 // signersRequest is the request of the control verb signers.set.

@@ -443,6 +443,9 @@ func (j *judge) sop(v events.Value, room *sop.Room) reason.Code {
 		j.d.SOPVersion = uint64(procedure.Version)
 	}
 	if j.fails("procedure", code != "") {
+		if code == reason.SOPMalformed {
+			j.note("%s", sop.Fault(v))
+		}
 		return code
 	}
 	results, code := room.Validate(procedure, j.scope())

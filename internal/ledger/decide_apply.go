@@ -184,6 +184,7 @@ func (j *judge) applyAgent(draft *draft, a *policy.Agent) reason.Code {
 	}
 	switch parent := existing.Parent; {
 	case existing.Revoked:
+		j.note("%s is revoked for ever: take its document out, or register another id", a.ID)
 		return reason.AgentRevoked
 	case parent == nil && a.Parent != "", parent != nil && a.Parent != parent.ID:
 		j.note("the parent of %s is set and cannot be changed", a.ID)
@@ -241,6 +242,7 @@ func (j *judge) applyPrincipal(draft *draft, d *policy.Principal) reason.Code {
 		j.applied("Principal", d.ID, "created")
 		return ""
 	case existing.Revoked:
+		j.note("%s is revoked for ever: take its document out, or register another id", d.ID)
 		return reason.AgentRevoked
 	case existing.Role != d.Role, existing.Root != d.Root,
 		!policy.NewSet(existing.Actions...).Equal(policy.NewSet(d.Actions...)),

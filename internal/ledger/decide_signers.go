@@ -14,8 +14,10 @@ func (j *judge) signed(p *policy.Policy, used bool) reason.Code {
 	if len(j.s.Signers) == 0 {
 		return ""
 	}
-	if !policy.Signed(j.s.Signers, policy.Statement(j.s.Origin, p.Version, p.Digest), j.p.Request.Body.(*wire.Apply).Signatures) {
+	ok, faults := policy.Signed(j.s.Signers, policy.Statement(j.s.Origin, p.Version, p.Digest), j.p.Request.Body.(*wire.Apply).Signatures)
+	if !ok {
 		j.note("policy %s has to be signed by one of the ledger's signers: \"ledgerd policy sign\" for origin %s", p.Version, j.s.Origin)
+		j.out.Faults = append(j.out.Faults, faults...)
 		return reason.PolicyNotSigned
 	}
 	if used {
@@ -37,8 +39,10 @@ func (j *judge) setSigners(r *wire.SignersSet) reason.Code {
 		return reason.ControlDone
 	}
 	number := j.s.SignersNo + 1
-	if len(j.s.Signers) > 0 && !policy.Signed(j.s.Signers, policy.SignersStatement(j.s.Origin, number, keys), r.Signatures) {
+	ok, faults := policy.Signed(j.s.Signers, policy.SignersStatement(j.s.Origin, number, keys), r.Signatures)
+	if len(j.s.Signers) > 0 && !ok {
 		j.note("change %d of the signers has to be signed by one of those so far", number)
+		j.out.Faults = append(j.out.Faults, faults...)
 		return reason.PolicyNotSigned
 	}
 	j.emit(&events.SignersSet{Number: number, Keys: keys})

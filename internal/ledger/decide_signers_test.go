@@ -82,7 +82,7 @@ func TestR67_PoliciesAreSigned(t *testing.T) {
 	for i := range len(signature) * 8 {
 		flipped := append([]byte{}, signature...)
 		flipped[i/8] ^= 1 << (i % 8)
-		if policy.Signed(policy.NewSet(one.key()), statement, []string{key + " " + base64.StdEncoding.EncodeToString(flipped)}) {
+		if ok, _ := policy.Signed(policy.NewSet(one.key()), statement, []string{key + " " + base64.StdEncoding.EncodeToString(flipped)}); ok {
 			t.Fatalf("taken with bit %d flipped", i)
 		}
 	}

@@ -52,11 +52,11 @@ type Instead struct {
 
 // Explain judges a request at now without any effect: no event, no value.
 func Explain(s *projection.State, now events.Time, lane wire.Lane, subject, operation string, request []byte) Explanation {
-	r, code := wire.Decode(lane, operation, request)
+	r, code, fault := wire.Read(lane, operation, request)
 	if r != nil {
 		r.OperationID = "" // whether an id was used before is no guard on the request
 	}
-	return explain(s, &Proposal{Lane: lane, Subject: subject, Operation: wire.Known(lane, operation), Refused: code, Request: r, Now: now})
+	return explain(s, &Proposal{Lane: lane, Subject: subject, Operation: wire.Known(lane, operation), Refused: code, Fault: fault, Request: r, Now: now})
 }
 
 func explain(s *projection.State, p *Proposal) Explanation {

@@ -825,7 +825,9 @@ var faults = []fault{
 	},
 	{
 		name: "anybody's signature", pkg: "internal/ledger", test: "TestR67_PoliciesAreSigned",
-		patches: []patch{{"internal/policy/signature.go", `err != nil || !signers.Has(public)`, `err != nil`}},
+		patches: []patch{{"internal/policy/signature.go", `case fits && signers.Has(public):`, `case fits:`}, {"internal/policy/signature.go", `		case fits:
+			faults = append(faults, public+" is no signer of this ledger")
+`, ``}},
 	},
 	{
 		name: "a signature for another ledger", pkg: "internal/ledger", test: "TestR67_PoliciesAreSigned",
@@ -837,7 +839,7 @@ var faults = []fault{
 	},
 	{
 		name: "an admin replaces the signers", pkg: "internal/ledger", test: "TestR67_SignersChangeEachOther",
-		patches: []patch{{"internal/ledger/decide_signers.go", `if len(j.s.Signers) > 0 && !`, `if len(j.s.Signers) > policy.SignersMax && !`}},
+		patches: []patch{{"internal/ledger/decide_signers.go", `if len(j.s.Signers) > 0 && !ok {`, `if len(j.s.Signers) > policy.SignersMax && !ok {`}},
 	},
 	{
 		name: "a signature of signers serves twice", pkg: "internal/ledger", test: "TestR67_SignersChangeEachOther",

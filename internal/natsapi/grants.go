@@ -6,6 +6,7 @@ import (
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/projection"
+	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/wire"
 )
 
@@ -35,4 +36,21 @@ func grants(s *projection.State, w asker, q *wire.QueryRequest, now events.Time)
 		}
 		return wire.Encode(out)
 	}
+}
+
+// denies lists the emergency denies in force, by epoch. They are the whole
+// ledger's.
+func denies(s *projection.State, w asker) func() []byte {
+	if w.root != "" {
+		return refusal(reason.NotPermittedForRole)
+	}
+	out := wire.Denies{Denies: []wire.DenyInForce{}, Epoch: s.DenyEpoch, Seq: s.Seq}
+	for _, d := range s.Denies() {
+		entry := wire.DenyInForce{Epoch: d.Epoch, Capabilities: d.Capabilities, All: d.All}
+		if entry.AgentID = d.Scope; d.Scope == events.ScopeAll {
+			entry.AgentID, entry.Ledger = "", true
+		}
+		out.Denies = append(out.Denies, entry)
+	}
+	return func() []byte { return wire.Encode(out) }
 }

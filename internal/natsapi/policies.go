@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/projection"
 	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/wire"
 )
@@ -36,14 +37,15 @@ func (a *api) policy(w asker, q *wire.QueryRequest) func() []byte {
 	}
 }
 
-// history lists the policies that were put in force.
-func (a *api) history(w asker, q *wire.QueryRequest) func() []byte {
+// history lists the policies that were put in force, and who signs them now.
+func (a *api) history(s *projection.State, w asker, q *wire.QueryRequest) func() []byte {
 	if w.root != "" {
 		return refusal(reason.NotPermittedForRole)
 	}
+	signers := s.Signers // never changed in place
 	return func() []byte {
 		return a.folding(func(ctx context.Context) []byte {
-			out := wire.History{Policies: []wire.Activated{}}
+			out := wire.History{Policies: []wire.Activated{}, Signers: signers}
 			size := 0
 			err := a.ledger.Policies(ctx, q.From, 0, func(e *events.Event, p *events.PolicyActivated) error {
 				entry := activated(e, p)

@@ -163,9 +163,11 @@ func (a *api) answer(s *projection.State, w asker, what string, q *wire.QueryReq
 	case "policy":
 		return a.policy(w, q)
 	case "history":
-		return a.history(w, q)
+		return a.history(s, w, q)
 	case "resources":
 		return resources(s, w, q)
+	case "denies":
+		return denies(s, w)
 	case "grants":
 		return grants(s, w, q, a.ledger.Now())
 	case "events":

@@ -315,14 +315,14 @@ func TestR91_R92_WhatAnswers(t *testing.T) {
 	requests := map[string]string{
 		"capabilities": `{"agent_id":"formatter"}`, "explain": `{"agent_id":"formatter","operation":"memory.read","request":{"namespace":"project","key":"client_region"}}`,
 		"decision": `{"seq":3}`, "proof": `{"seq":3}`, "checkpoint": `{}`, "agents": `{}`, "principals": `{}`, "events": `{"from":1,"limit":5}`,
-		"policy": `{}`, "history": `{}`, "resources": `{}`, "grants": `{}`,
+		"policy": `{}`, "history": `{}`, "resources": `{}`, "grants": `{}`, "denies": `{}`,
 	}
 	open := map[string]string{
 		"formatter": "capabilities explain checkpoint grants", // seq 3 is the admin's: not its own
 		"clerk":     "checkpoint", "tools": "checkpoint",
-		"auditor": "capabilities explain decision proof checkpoint agents principals events policy history resources grants",
-		"watcher": "capabilities explain decision proof checkpoint agents principals events policy history resources grants",
-		"admin":   "capabilities explain decision proof checkpoint agents principals events policy history resources grants",
+		"auditor": "capabilities explain decision proof checkpoint agents principals events policy history resources grants denies",
+		"watcher": "capabilities explain decision proof checkpoint agents principals events policy history resources grants denies",
+		"admin":   "capabilities explain decision proof checkpoint agents principals events policy history resources grants denies",
 	}
 	for id, list := range open {
 		for what, body := range requests {

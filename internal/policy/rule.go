@@ -101,6 +101,9 @@ func compileClause(schema *Schema, text string) (clause *Clause, err error) {
 		return nil, fmt.Errorf("character %d: %s", first.Location.Column()+1, first.Message)
 	}
 	if checked.OutputType() != types.BoolType {
+		if checked.OutputType() == types.DynType {
+			return nil, errors.New("a clause is true or false, and this may be anything; compare it, such as == true")
+		}
 		return nil, fmt.Errorf("a clause is true or false, not %s", checked.OutputType())
 	}
 	if err := overLists(checked.NativeRep()); err != nil {

@@ -62,18 +62,25 @@ func Sign(seed, statement []byte) (string, error) {
 	return public + " " + base64.StdEncoding.EncodeToString(signature), nil
 }
 
-// Signed reports whether one of the signatures is a signer's, over statement.
-func Signed(signers Set, statement []byte, signatures []string) bool {
+// Signed reports whether one of the signatures is a signer's, over statement, or
+// what is wrong with each.
+func Signed(signers Set, statement []byte, signatures []string) (ok bool, faults []string) {
 	for _, s := range signatures {
 		public, encoded, _ := strings.Cut(s, " ")
 		signature, err := base64.StdEncoding.Strict().DecodeString(encoded)
-		if err != nil || !signers.Has(public) {
+		if err != nil || !ValidPublicKey(public) {
+			faults = append(faults, "a signature is a public key, a space and base64")
 			continue
 		}
 		key, err := nkeys.FromPublicKey(public)
-		if err == nil && key.Verify(statement, signature) == nil {
-			return true
+		switch fits := err == nil && key.Verify(statement, signature) == nil; {
+		case fits && signers.Has(public):
+			return true, nil
+		case fits:
+			faults = append(faults, public+" is no signer of this ledger")
+		default:
+			faults = append(faults, "the signature by "+public+" is over something else: another ledger, version or document")
 		}
 	}
-	return false
+	return false, faults
 }

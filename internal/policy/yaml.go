@@ -518,7 +518,7 @@ func (r *reader) flow(parent, depth int) (node, bool) {
 		case c == ':' && end == ']':
 			return n, r.faultHere("a mapping inside [ ] needs its own { }")
 		case c != end:
-			return n, r.faultHere("expected a comma or " + strconv.Quote(string(end)))
+			return n, r.faultHere("expected a comma or " + strconv.Quote(string(end)) + "; a text that has one of , [ ] { } in it is put in quotes here")
 		}
 	}
 }

@@ -6,6 +6,7 @@
 package sop
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/ledgerd/ledgerd/internal/events"
@@ -84,6 +85,56 @@ func (r *Room) Parse(v events.Value) (SOP, reason.Code) {
 	}
 	sop.Steps = r.steps
 	return sop, ""
+}
+
+// Fault says what is malformed about the "sop" of a request, for its sender:
+// names of ours and places, nothing of what was sent; "" where nothing is.
+func Fault(v events.Value) string {
+	if v.Kind != events.Object {
+		return "sop is an object"
+	}
+	for _, m := range v.Members {
+		if m.Name != "sop_id" && m.Name != "version" && m.Name != "steps" {
+			return "a procedure has sop_id, version and steps, and no other member"
+		}
+	}
+	if id, _ := v.Get("sop_id"); id.Kind != events.String || !events.ValidToken(id.Text) {
+		return "sop_id is missing or no name"
+	}
+	if _, ok := v.Get("version"); !ok {
+		return "version is missing"
+	}
+	steps, _ := v.Get("steps")
+	if steps.Kind != events.Array {
+		return "steps is missing or no list"
+	}
+	for i := range steps.Elements {
+		if fault := stepFault(steps.Elements[i]); fault != "" {
+			return fmt.Sprintf("step %d: %s", i+1, fault)
+		}
+	}
+	return ""
+}
+
+func stepFault(v events.Value) string {
+	if v.Kind != events.Object {
+		return "a step is an object"
+	}
+	for _, m := range v.Members {
+		if m.Name != "step_id" && m.Name != "action" && m.Name != "arguments" {
+			return "a step has step_id, action and arguments, and no other member"
+		}
+	}
+	if id, _ := v.Get("step_id"); id.Kind != events.String || id.Text != "" && !events.ValidToken(id.Text) {
+		return "step_id is missing or no name"
+	}
+	if action, _ := v.Get("action"); action.Kind != events.String {
+		return "action is missing or no text"
+	}
+	if arguments, ok := v.Get("arguments"); ok && arguments.Kind != events.Object {
+		return "arguments are an object"
+	}
+	return ""
 }
 
 // parse reads a step and appends its canonical arguments to canonical.

@@ -29,6 +29,7 @@ func Lint(parts []policy.Part, documents []policy.Document) []policy.Fault {
 	} else {
 		l.rights(t)
 	}
+	l.references()
 	l.actions()
 	l.requirements()
 	l.writes()

@@ -1,6 +1,8 @@
 package trial
 
 import (
+	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -14,11 +16,22 @@ func (l *linter) requirements() {
 		action := l.policy.Actions[name]
 		for _, clause := range action.Require {
 			l.constant(l.at, clause.ID, name, clause.Text)
+			l.unlaid(l.at, clause.ID, name, clause.Text)
 		}
 		for _, argument := range action.OpenTexts() {
 			member := member(argument)
-			if ask := outside(argument, member); ask != "" && !slices.ContainsFunc(action.Require, func(c *policy.Clause) bool { return mentions(c.Text, member) }) {
+			ask := outside(argument, member)
+			asked := func(how func(text string) bool) bool {
+				return slices.ContainsFunc(action.Require, func(c *policy.Clause) bool { return how(c.Text) })
+			}
+			switch {
+			case ask == "":
+			case !asked(func(text string) bool { return mentions(text, member) }):
 				l.warn(l.at, name+":", "%s takes any text as %s; say with require: what it may be, such as %s", name, argument, ask)
+			case strings.Contains(ask, ".within(") && !asked(func(text string) bool { return strings.Contains(text, member+".within(") }):
+				l.warn(l.at, name+":", "the requirements of %s look at the letters of %s, which a path climbs out of with ../; ask %s", name, argument, ask)
+			case strings.HasPrefix(ask, "host(") && !asked(func(text string) bool { return strings.Contains(text, "host("+member+")") }):
+				l.warn(l.at, name+":", "the requirements of %s look at the letters of %s, which do not tell its host: https://example.com@evil.net; ask %s", name, argument, ask)
 			}
 		}
 	}
@@ -28,10 +41,66 @@ func (l *linter) requirements() {
 		}
 		for _, r := range d.Agent.Restrictions {
 			l.constant(i, r.ID, r.Action, r.Text)
+			l.unlaid(i, r.ID, r.Action, r.Text)
 			if !d.Agent.Capabilities.Has(r.Action) {
 				l.warn(i, r.ID, "restriction %s is on %s, which %s does not declare, so that nobody it binds can do it; declare it, or leave the restriction out", r.ID, r.Action, d.Agent.ID)
 			}
 		}
+	}
+}
+
+var mandatoryName = regexp.MustCompile(`\bmandatory\(\s*["']([^"']*)["']\s*\)`)
+
+// unlaid looks for mandatory records that a requirement asks for and no rule
+// makes mandatory.
+func (l *linter) unlaid(document int, id, action, text string) {
+	for _, m := range mandatoryName.FindAllStringSubmatch(text, -1) {
+		dot := strings.LastIndexByte(m[1], '.')
+		if dot > 0 && l.policy.Combination(m[1][:dot], m[1][dot+1:]) != "" {
+			continue
+		}
+		var names policy.Set
+		for _, rule := range l.policy.Namespaces {
+			if rule.Class == policy.Mandatory {
+				names = append(names, rule.Name)
+			}
+		}
+		hint := ""
+		if near := policy.Nearest(m[1][:max(dot, 0)], policy.NewSet(names...)); near != "" {
+			hint = fmt.Sprintf(" (did you mean %s?)", near)
+		}
+		l.warn(document, id, "requirement %s of %s asks mandatory(%q), and no namespace rule has class: mandatory over that name, so that it always denies%s", id, action, m[1], hint)
+	}
+}
+
+// references looks for agents that a document names and the file has not: they
+// may be registered already, or be spelt in another way.
+func (l *linter) references() {
+	var ids policy.Set
+	for _, d := range l.documents {
+		if d.Agent != nil {
+			ids = append(ids, d.Agent.ID)
+		}
+	}
+	ids = policy.NewSet(ids...)
+	for i, d := range l.documents {
+		what, id := "", ""
+		switch {
+		case d.Agent != nil && d.Agent.Parent != "":
+			what, id = "parent", d.Agent.Parent
+		case d.Memory != nil:
+			what, id = "owner", d.Memory.Owner
+		case d.Principal != nil && d.Principal.Root != "":
+			what, id = "root", d.Principal.Root
+		}
+		if what == "" || ids.Has(id) {
+			continue
+		}
+		hint := ""
+		if near := policy.Nearest(id, ids); near != "" {
+			hint = fmt.Sprintf("; did you mean %s?", near)
+		}
+		l.warn(i, id, "the %s %s is no agent of this file, and has to be registered already%s", what, id, hint)
 	}
 }
 

@@ -123,9 +123,9 @@ func (t *Trial) Proposal(who, name string, request []byte) *ledger.Proposal {
 		lane = wire.Control
 	}
 	operation, body := Asked(lane, name, request)
-	r, code := wire.Decode(lane, operation, body)
+	r, code, fault := wire.Read(lane, operation, body)
 	p := &ledger.Proposal{
-		Lane: lane, Subject: who, Operation: wire.Known(lane, operation), Refused: code, Request: r,
+		Lane: lane, Subject: who, Operation: wire.Known(lane, operation), Refused: code, Fault: fault, Request: r,
 		Wall: t.state.Time, RunID: fmt.Sprintf("00000000-0000-7000-8000-%012d", t.state.Seq),
 	}
 	if r != nil {

@@ -68,6 +68,7 @@ var queries = map[string]func(*fields, *QueryRequest){
 		q.Resource = f.printable("id", events.ValidResourceID)
 		q.After, q.Limit = f.printable("after", events.ValidResourceID), f.optPositive("limit")
 	},
+	"denies": func(*fields, *QueryRequest) {},
 	"grants": func(f *fields, q *QueryRequest) {
 		q.After, q.Limit = f.printable("after", validGrantName), f.optPositive("limit")
 	},
@@ -239,6 +240,7 @@ type Activated struct {
 type History struct {
 	Policies []Activated `json:"policies"`
 	Next     uint64      `json:"next,omitempty"`
+	Signers  []string    `json:"signers,omitempty"` // of policies, now
 }
 
 // Encode is the JSON of a query's answer.
