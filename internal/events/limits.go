@@ -19,6 +19,7 @@ const (
 	ChildrenMax     = 256 // bounds the fan-out of one agent's registrations
 
 	GrantsOfOneMax  = 64             // of one owner: each is looked through with every grant
+	GrantsOfTreeMax = 512            // of the owners of one tree, so that it leaves room for others
 	GrantsMax       = 4096           // of a ledger, for the same reason
 	GrantSecondsMax = 30 * 24 * 3600 // longer is no lending
 

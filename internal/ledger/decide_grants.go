@@ -24,19 +24,22 @@ func (j *judge) give(r *wire.GrantGive) reason.Code {
 		j.note("a grant is to another agent that is registered and not revoked")
 		return reason.NotFound
 	}
-	own, all := 0, 0
+	own, tree, all := 0, 0, 0
 	given := events.Grant{Owner: j.p.Subject, Namespace: r.Namespace, Key: r.Key, To: r.To}
 	j.s.EachGrant(j.now(), func(g *projection.Grant) {
-		switch {
-		case g.Grant == given: // is replaced
-		case g.Owner == j.p.Subject:
+		owner := j.s.Agent(g.Owner)
+		if holds, _ := j.s.Holds(owner, "memory.read"); !holds || g.Grant == given {
+			return // counts for nothing, or is replaced
+		}
+		all++
+		if owner.Root() == j.agent.Root() {
+			tree++
+		}
+		if owner == j.agent {
 			own++
-			fallthrough
-		default:
-			all++
 		}
 	})
-	if j.fails("quota of grants", own >= events.GrantsOfOneMax || all >= events.GrantsMax) {
+	if j.fails("quota of grants", own >= events.GrantsOfOneMax || tree >= events.GrantsOfTreeMax || all >= events.GrantsMax) {
 		return reason.QuotaExceeded
 	}
 	j.emit(&events.GrantGiven{Grant: given, Expires: j.now() + events.Time(r.Seconds)*1_000_000, Uses: r.Uses})

@@ -232,3 +232,30 @@ func TestR66_QuotaOfGrants(t *testing.T) {
 	l.want(reason.GrantGiven, l.give("top", "other", nil))
 	l.verify()
 }
+
+// R66: one tree does not take every grant of the ledger, and a grant whose owner
+// may not read any more takes no place.
+func TestR66_OneTreeLeavesGrantsToOthers(t *testing.T) {
+	l := newGrantLab(t)
+	n := 0
+	for i := 0; n < events.GrantsOfTreeMax; i++ {
+		owner := fmt.Sprintf("o%d", i)
+		l.add(AdminID, 0, &events.AgentRegistered{AgentID: owner, ParentID: "top", Capabilities: []string{"memory.read", "memory.write"}, PublicKey: publicKey(owner)}, nil, false)
+		l.want(reason.OwnerWrite, l.ask(wire.Propose, owner, "memory.write", toJSON(object{"owner_agent_id": owner, "namespace": "credentials", "key": "token", "value": "x"})))
+		for k := range events.GrantsOfOneMax {
+			if i == 0 {
+				id := fmt.Sprintf("t%d", k)
+				l.add(AdminID, 0, &events.AgentRegistered{AgentID: id, PublicKey: publicKey(id)}, nil, false)
+			}
+			l.want(reason.GrantGiven, l.give(owner, fmt.Sprintf("t%d", k), nil))
+			n++
+		}
+	}
+	l.want(reason.QuotaExceeded, l.give("top", "other", nil))
+	l.add(AdminID, 0, &events.AgentRegistered{AgentID: "apart", Capabilities: []string{"memory.read", "memory.write"}, PublicKey: publicKey("apart")}, nil, false)
+	l.want(reason.OwnerWrite, l.ask(wire.Propose, "apart", "memory.write", `{"owner_agent_id":"apart","namespace":"credentials","key":"token","value":"x"}`))
+	l.want(reason.GrantGiven, l.give("apart", "other", nil))
+	l.want(reason.ControlDone, l.ask(wire.Control, AdminID, "agent.revoke", `{"agent_id":"o0"}`))
+	l.want(reason.GrantGiven, l.give("top", "other", nil))
+	l.verify()
+}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ledgerd/ledgerd/internal/policy"
 	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/wire"
 	"pgregory.net/rapid"
@@ -342,4 +343,24 @@ func TestR62_ARestrictionStopsNoPolicy(t *testing.T) {
 	l.authorize(reason.ActionAllowed, "root", "save", object{"path": "draft/a", "size": "3"})
 	l.mustAsk(reason.ControlDone, wire.Control, AdminID, "restriction.remove", object{"agent_id": "middle", "id": "small"})
 	l.authorize(reason.ActionAllowed, "leaf", "save", object{"path": "draft/a", "size": "3"})
+}
+
+// R66: agents add so many restrictions to one tree; an operator's are not counted out.
+func TestR66_RestrictionsOfATree(t *testing.T) {
+	l := newRules(t)
+	l.quick = true
+	n := 0
+	for i := 0; n < policy.TreeRestrictionsMax; i++ {
+		id := fmt.Sprint("kid", i)
+		l.mustAsk(reason.Registered, wire.Control, AdminID, "agent.register", object{"agent_id": id, "parent_id": "root", "capabilities": []string{"save"}, "public_key": publicKey(id)})
+		for k := range policy.RestrictionsMax {
+			l.restrict(reason.RestrictionAdded, id, fmt.Sprint("r", k), "args.size > 1")
+			n++
+		}
+	}
+	l.restrict(reason.QuotaExceeded, "leaf", "more", "args.size > 1")
+	l.mustAsk(reason.ControlDone, wire.Control, AdminID, "restriction.remove", object{"agent_id": "kid0", "id": "r0"})
+	l.restrict(reason.RestrictionAdded, "leaf", "more", "args.size > 1")
+	l.mustAsk(reason.ControlDone, wire.Control, AdminID, "apply", object{"documents": []string{
+		"kind: Agent\nid: middle\nparent: root\ncapabilities: [memory.read, memory.write, save, upload, plain]\nrestrictions: [{id: own, action: save, require: args.size > 1}]\n"}})
 }

@@ -168,7 +168,15 @@ func (j *judge) restriction(p *policy.Policy, agent string, existing policy.Rest
 		j.note("agent %s has %d restrictions, as many as there may be", agent, count)
 		return reason.QuotaExceeded
 	}
-	clause, err := p.CompileClause(r.Action, r.ID, r.Text)
+	if own && j.ownRestrictions() >= policy.TreeRestrictionsMax {
+		j.note("the agents of this tree have added %d restrictions, as many as they may", policy.TreeRestrictionsMax)
+		return reason.QuotaExceeded
+	}
+	compile := p.CompileClause
+	if own { // its first judgement finds it compiled
+		compile = func(string, string, string) (*policy.Clause, error) { return j.s.Clause(r) }
+	}
+	clause, err := compile(r.Action, r.ID, r.Text)
 	if err == nil && own && clause.Asks {
 		err = errors.New("mandatory() and resource() are for the operator's rules: an agent that may not read a record could else ask of it bit by bit")
 	}
@@ -178,6 +186,18 @@ func (j *judge) restriction(p *policy.Policy, agent string, existing policy.Rest
 	}
 	j.emit(&events.RestrictionAdded{AgentID: agent, ID: r.ID, Action: r.Action, Require: r.Text})
 	return ""
+}
+
+// ownRestrictions counts the restrictions in force in the sender's tree, whoever
+// added them: each is compiled for whoever it binds.
+func (j *judge) ownRestrictions() (n int) {
+	root := j.agent.Root()
+	j.s.Restricted(func(a *projection.Agent, _ policy.Restriction) {
+		if a.Root() == root {
+			n++
+		}
+	})
+	return n
 }
 
 func (j *judge) unrestrict(r *wire.RestrictionRemove) reason.Code {

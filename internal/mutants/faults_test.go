@@ -987,4 +987,16 @@ var faults = []fault{
 		name: "case alone leads out of a directory", pkg: "internal/policy", test: "TestARG01_NoPathClimbsOut",
 		patches: []patch{{"internal/policy/functions.go", `strings.EqualFold(path[:len(dir)], dir)`, `path[:len(dir)] == dir`}},
 	},
+	{
+		name: "what comparing goes over is not counted", pkg: "internal/policy", test: "TestR66_WhatOneCallTakes",
+		patches: []patch{{"internal/policy/rule.go", `			units += weightOf(a, clauseCost)`, `			units += 0 * weightOf(a, clauseCost)`}},
+	},
+	{
+		name: "a tree restricts without number", pkg: "internal/ledger", test: "TestR66_RestrictionsOfATree",
+		patches: []patch{{"internal/ledger/decide_rules.go", `if own && j.ownRestrictions() >= policy.TreeRestrictionsMax {`, `if own && j.ownRestrictions() < 0 {`}},
+	},
+	{
+		name: "one tree takes every grant", pkg: "internal/ledger", test: "TestR66_OneTreeLeavesGrantsToOthers",
+		patches: []patch{{"internal/ledger/decide_grants.go", `tree >= events.GrantsOfTreeMax`, `tree >= events.GrantsMax`}},
+	},
 }

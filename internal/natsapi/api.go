@@ -122,8 +122,8 @@ func eventsCaused(r *wire.Request) int {
 // steps, in a message as large, as there may be.
 const DearestRequest = 4 + 5*events.SOPStepsMax + events.RequestBytesMax/weightBytes
 
-// compileWeight is what compiling a requirement takes, in events.
-const compileWeight = 30
+// compileWeight is what compiling a requirement takes at most, in events.
+const compileWeight = 100
 
 func stepsIn(procedure events.Value) int {
 	steps, _ := procedure.Get("steps")

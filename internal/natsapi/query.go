@@ -31,6 +31,9 @@ func (a *api) query(m request) {
 	if code == "" && len(q.Request) > explainBytesMax {
 		code = reason.RequestTooLarge
 	}
+	if code == "" && q.Operation == "restriction.add" && !a.rates.take(s.ID, compileWeight, time.Now()) {
+		code = reason.RateLimited
+	}
 	if code != "" {
 		respond(m, wire.Error(code), code)
 		return

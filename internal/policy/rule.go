@@ -14,6 +14,8 @@ import (
 	"cel.dev/cel-go/common/env"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+	"cel.dev/cel-go/interpreter"
 
 	"github.com/ledgerd/ledgerd/internal/events"
 )
@@ -50,14 +52,15 @@ type Facts struct {
 // Bounds of a clause. Evaluation is never bounded by time: a verdict must not
 // depend on the machine.
 const (
-	ClauseBytesMax  = 2048
-	ClausesMax      = 32        // of an action
-	RestrictionsMax = 16        // of an agent; with those of a whole lineage a decision still fits an event
-	clauseCost      = 10_000    // units of CEL while it is judged
-	judgementCost   = 50_000    // of all clauses of one judgement, a procedure's steps together
-	clauseCostBound = 1_000_000 // the most it could cost, by its text and the schema
-	clauseDepth     = 64
-	clauseBrackets  = 32 // [ and {; what checking the types of nested ones takes grows fast
+	ClauseBytesMax      = 2048
+	ClausesMax          = 32        // of an action
+	TreeRestrictionsMax = 256       // of a tree, beyond which its agents add none
+	RestrictionsMax     = 16        // of an agent; with those of a whole lineage a decision still fits an event
+	clauseCost          = 10_000    // units of CEL while it is judged
+	judgementCost       = 50_000    // of all clauses of one judgement, a procedure's steps together
+	clauseCostBound     = 1_000_000 // the most it could cost, by its text and the schema
+	clauseDepth         = 64
+	clauseBrackets      = 32 // [ and {; what checking the types of nested ones takes grows fast
 )
 
 // CompileClause compiles a requirement on an action's arguments against the
@@ -124,13 +127,38 @@ func compileClause(schema *Schema, text string) (clause *Clause, err error) {
 	if bound.Max > clauseCostBound {
 		return nil, fmt.Errorf("the clause could cost %d, more than %d; bound its arguments by maxItems and maxLength", bound.Max, clauseCostBound)
 	}
-	program, err := e.Program(checked, cel.CostTracking(costs), cel.CostLimit(clauseCost))
+	program, err := e.Program(checked, cel.CostTracking(costs), cel.CostLimit(clauseCost),
+		cel.OptimizeRegex(interpreter.MatchesRegexOptimization)) // a pattern is compiled here, not at every call
 	if err != nil {
 		return nil, err
 	}
 	root := ast.NavigateAST(checked.NativeRep())
 	asks := len(ast.MatchDescendants(root, ast.FunctionMatcher(mandatoryCall)))+len(ast.MatchDescendants(root, ast.FunctionMatcher(resourceCall))) > 0
 	return &Clause{Text: text, Asks: asks, program: program}, nil
+}
+
+// weightOf is how much there is to go over in a value: the library counts a list
+// as its elements alone, whatever they hold.
+func weightOf(v ref.Val, most uint64) uint64 {
+	switch v := v.(type) {
+	case types.String:
+		return uint64(len(v)) / 10
+	case types.Bytes:
+		return uint64(len(v)) / 10
+	case traits.Lister:
+		n := uint64(1)
+		for it := v.Iterator(); n < most && it.HasNext() == types.True; {
+			n += 1 + weightOf(it.Next(), most)
+		}
+		return n
+	case traits.Mapper:
+		n := uint64(1)
+		for it := v.Iterator(); n < most && it.HasNext() == types.True; {
+			n += 1 + weightOf(v.Get(it.Next()), most)
+		}
+		return n
+	}
+	return 0
 }
 
 // Holds judges arguments by a clause. An error is as good as false, and says
@@ -203,6 +231,9 @@ func NewArguments(text []byte) (Arguments, error) {
 	}
 	if !exact(v) {
 		return Arguments{}, errInexact
+	}
+	if n := values(v); n > checksMax {
+		return Arguments{}, fmt.Errorf("arguments of %d values; rules are held against at most %d", n, checksMax)
 	}
 	return Arguments{v, celValue(v)}, nil
 }
@@ -394,7 +425,7 @@ func (s *sizes) EstimateCallCost(function, _ string, target *cost.AstNode, args 
 			size = a.ComputedSize()
 		}
 		if steps, ok := s.costs.steps(a.Expr()); ok {
-			most *= steps
+			most = (most + 1) * steps
 			continue
 		}
 		most += min(size.Max, events.ArgumentsBytesMax)
@@ -442,7 +473,14 @@ func (c callCosts) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint
 	if function == "matches" && len(args) == 2 {
 		text, _ := args[0].(types.String)
 		pattern, _ := args[1].(types.String)
-		units := 1 + uint64(len(text))*c[string(pattern)]/10
+		units := 1 + uint64(len(text)+1)*c[string(pattern)]/10
+		return &units
+	}
+	if function == "_==_" || function == "_!=_" || function == "@in" || function == "size" {
+		units := uint64(1)
+		for _, a := range args {
+			units += weightOf(a, clauseCost)
+		}
 		return &units
 	}
 	if _, ours := ourFunctions[function]; !ours {

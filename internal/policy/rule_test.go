@@ -203,3 +203,38 @@ func TestR61_TypesOfMembersAreTheirOwn(t *testing.T) {
 		t.Error("the type of another member was taken")
 	}
 }
+
+// TestR66_WhatOneCallTakes: a pattern is compiled once and never for nothing, and
+// what compares two values, or measures one, counts all that is in them.
+func TestR66_WhatOneCallTakes(t *testing.T) {
+	p := clausePolicy(t)
+	ones, judged := "["+strings.TrimSuffix(strings.Repeat("1,", 400), ",")+"]", 0
+	for text, arguments := range map[string]string{
+		ones + `.all(i, "".matches("(?i)` + strings.Repeat(`\\pL?`, 100) + `"))`: `{"path":"a"}`,
+		`args.any == args.any && args.any == args.any && args.any == args.any`:   `{"path":"a","any":[` + strings.TrimSuffix(strings.Repeat("[[]],", 2000), ",") + `]}`,
+		`args.any in [args.any, 1, 2]`:                                           `{"path":"a","any":[` + strings.TrimSuffix(strings.Repeat("[[[]]],", 3000), ",") + `]}`,
+		ones + `.all(i, size(args.digest) > 0)`:                                  `{"path":"a","digest":"` + strings.Repeat("a", 60_000) + `"}`,
+	} {
+		c, err := p.CompileClause("save", "c", text)
+		if err != nil {
+			continue // refused before it could cost anything
+		}
+		judged++
+		a, err := NewArguments([]byte(arguments))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok, err := c.Holds(a, &Facts{}); ok || err == nil || !strings.Contains(err.Error(), "costs more") {
+			t.Errorf("%.60s: %v %v", text, ok, err)
+		}
+	}
+	if judged < 2 {
+		t.Errorf("%d clauses were judged", judged)
+	}
+	if n, ok := patternSteps("(" + strings.Repeat("a.", 900) + "){1000}"); !ok || n <= patternStepsMax {
+		t.Errorf("%d steps", n)
+	}
+	if _, err := NewArguments([]byte(`{"l":[` + strings.TrimSuffix(strings.Repeat("1,", 10_000), ",") + `]}`)); err == nil {
+		t.Error("arguments of any number of values")
+	}
+}

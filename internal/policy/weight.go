@@ -130,11 +130,32 @@ func patternSteps(pattern string) (int, bool) {
 	if err != nil {
 		return 0, false
 	}
+	if treeSize(parsed, patternStepsMax) > patternStepsMax { // compiling it would take as long
+		return patternStepsMax + 1, true
+	}
 	program, err := syntax.Compile(parsed.Simplify())
 	if err != nil {
 		return 0, false
 	}
-	return len(program.Inst), true
+	n := 0
+	for i := range program.Inst {
+		n += 1 + len(program.Inst[i].Rune)/8 // a class is searched
+	}
+	return n, true
+}
+
+// treeSize is about how many steps a pattern compiles to, or more than most.
+func treeSize(re *syntax.Regexp, most int) int {
+	n := 1 + len(re.Rune)/8
+	for _, sub := range re.Sub {
+		if n += treeSize(sub, most); n > most {
+			return most + 1
+		}
+	}
+	if re.Op == syntax.OpRepeat {
+		n *= max(re.Min, re.Max, 1)
+	}
+	return min(n, most+1)
 }
 
 // patternStepsMax bounds a pattern by itself.
@@ -190,4 +211,16 @@ func exact(v events.Value) bool {
 		}
 	}
 	return true
+}
+
+// values counts the values in v, itself included.
+func values(v events.Value) int {
+	n := 1
+	for i := range v.Elements {
+		n += values(v.Elements[i])
+	}
+	for i := range v.Members {
+		n += values(v.Members[i].Value)
+	}
+	return n
 }

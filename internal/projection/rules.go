@@ -59,14 +59,20 @@ func (s *State) Clause(r policy.Restriction) (*policy.Clause, error) {
 	}
 	var c compiledClause
 	c.clause, c.err = s.Policy.CompileClause(r.Action, r.ID, r.Text)
-	if s.clauses == nil || len(s.clauses) >= clausesKept {
+	if s.clauses == nil {
 		s.clauses = map[clauseKey]compiledClause{}
+	}
+	for other := range s.clauses {
+		if len(s.clauses) < clausesKept {
+			break
+		}
+		delete(s.clauses, other)
 	}
 	s.clauses[key] = c
 	return c.clause, c.err
 }
 
-const clausesKept = 1024
+const clausesKept = 2048
 
 // clauseKey tells compiled texts apart under one policy.
 type clauseKey struct{ action, text string }
