@@ -364,3 +364,25 @@ func TestR66_RestrictionsOfATree(t *testing.T) {
 	l.mustAsk(reason.ControlDone, wire.Control, AdminID, "apply", object{"documents": []string{
 		"kind: Agent\nid: middle\nparent: root\ncapabilities: [memory.read, memory.write, save, upload, plain]\nrestrictions: [{id: own, action: save, require: args.size > 1}]\n"}})
 }
+
+// A restriction is judged by the policy that a state has, also where that is
+// exchanged, as whoever judges a log under another policy does.
+func TestAClauseIsThatOfItsPolicy(t *testing.T) {
+	l := newRules(t)
+	r := policy.Restriction{ID: "r", Action: "save", Text: "args.size < 10"}
+	without, faults := policy.ParseDocument("apiVersion: ledgerd/v1\nkind: Policy\nversion: other\nenvironment: []\n")
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	in := l.state.Policy
+	for range 2 {
+		l.state.Policy = without.Policy
+		if _, err := l.state.Clause(r); err == nil {
+			t.Error("a clause on an action that the policy has not")
+		}
+		l.state.Policy = in
+		if _, err := l.state.Clause(r); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -999,4 +999,8 @@ var faults = []fault{
 		name: "one tree takes every grant", pkg: "internal/ledger", test: "TestR66_OneTreeLeavesGrantsToOthers",
 		patches: []patch{{"internal/ledger/decide_grants.go", `tree >= events.GrantsOfTreeMax`, `tree >= events.GrantsMax`}},
 	},
+	{
+		name: "a clause of another policy", pkg: "internal/ledger", test: "TestAClauseIsThatOfItsPolicy",
+		patches: []patch{{"internal/projection/rules.go", `clauseKey{s.Policy, r.Action, r.Text}`, `clauseKey{nil, r.Action, r.Text}`}},
+	},
 }

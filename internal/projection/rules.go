@@ -53,7 +53,7 @@ func (s *State) removeRestriction(b *events.RestrictionRemoved) error {
 // Clause is a restriction compiled for the policy in force. A text that does
 // not compile for it is no clause, and its action is denied.
 func (s *State) Clause(r policy.Restriction) (*policy.Clause, error) {
-	key := clauseKey{r.Action, r.Text}
+	key := clauseKey{s.Policy, r.Action, r.Text}
 	if kept, ok := s.clauses[key]; ok {
 		return kept.clause, kept.err
 	}
@@ -74,8 +74,12 @@ func (s *State) Clause(r policy.Restriction) (*policy.Clause, error) {
 
 const clausesKept = 2048
 
-// clauseKey tells compiled texts apart under one policy.
-type clauseKey struct{ action, text string }
+// clauseKey tells compiled texts apart. The policy is part of it: whoever judges
+// a log under another policy exchanges that in a state.
+type clauseKey struct {
+	policy       *policy.Policy
+	action, text string
+}
 
 type compiledClause struct {
 	clause *policy.Clause
