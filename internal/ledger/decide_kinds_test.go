@@ -153,7 +153,11 @@ func TestR60_TheOrderOfRulesMeansNothing(t *testing.T) {
 		random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 		return list
 	}
-	for round := range 1000 {
+	rounds := 1000
+	if testing.Short() {
+		rounds = 50
+	}
+	for round := range rounds {
 		l := newTinyLog(t)
 		l.quick = true
 		documents := treeDocuments("    require: ["+strings.Join(shuffle(requirements), ", ")+"]", "kinds-1")
