@@ -285,7 +285,7 @@ func (j *judge) write(w *wire.MemoryWrite) reason.Code {
 	case j.fails("revision", !live && w.Revision != 0):
 		return reason.RevisionConflict
 	}
-	if j.overRecords(record, live) {
+	if j.overRecords(record) {
 		return reason.QuotaExceeded
 	}
 	j.out.written.Record = events.Record{Owner: w.Owner, Namespace: w.Namespace, Key: w.Key, Visibility: w.Visibility, Revision: 1}

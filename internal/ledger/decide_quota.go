@@ -28,9 +28,9 @@ func (j *judge) over(guard string, q quota) bool {
 
 // overRecords is over for a write: a new record takes a place, unless it takes
 // that of one which is gone and of which that is not yet said.
-func (j *judge) overRecords(record *projection.Record, live bool) bool {
+func (j *judge) overRecords(record *projection.Record) bool {
 	const guard = "quota of records"
-	if live || record != nil && !record.Deleted {
+	if record != nil && !record.Deleted {
 		return j.fails(guard, false)
 	}
 	q := &j.s.Policy.Quotas

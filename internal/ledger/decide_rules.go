@@ -54,7 +54,7 @@ func (j *judge) rules(action string, arguments []byte) (code reason.Code, b brok
 	}
 	args, err := policy.NewArguments(arguments)
 	if err == nil && declared.Arguments != nil {
-		err = declared.Arguments.Validate(args.Value())
+		err = declared.Arguments.ValidateArguments(args)
 	}
 	if err != nil {
 		j.note("%s: %v", action, err)
@@ -147,17 +147,22 @@ func (j *judge) mandatoryNamed(name string) (value []byte, read int, ok bool) {
 
 // restrict adds a requirement to the sender and all beneath it.
 func (j *judge) restrict(r *wire.RestrictionAdd) reason.Code {
-	existing, exists := j.agent.Restriction(r.ID)
-	code := j.restriction(j.s.Policy, j.agent.ID, existing, exists, len(j.agent.Restrictions), policy.Restriction{ID: r.ID, Action: r.Action, Text: r.Require}, true)
+	code := j.restriction(j.s.Policy, j.agent.ID, j.agent, 0, policy.Restriction{ID: r.ID, Action: r.Action, Text: r.Require}, true)
 	if j.fails("restriction", code != "") {
 		return code
 	}
 	return reason.RestrictionAdded
 }
 
-// restriction checks a new restriction of an agent and emits its event, unless
-// the agent has it already.
-func (j *judge) restriction(p *policy.Policy, agent string, existing policy.Restriction, exists bool, count int, r policy.Restriction, own bool) reason.Code {
+// restriction checks a new restriction of an agent under a policy, and emits its
+// event unless the agent has it already. has is the agent, nil for one that is
+// new, and added what the same request adds to it.
+func (j *judge) restriction(p *policy.Policy, agent string, has *projection.Agent, added int, r policy.Restriction, own bool) reason.Code {
+	count, existing, exists := added, policy.Restriction{}, false
+	if has != nil {
+		count += len(has.Restrictions)
+		existing, exists = has.Restriction(r.ID)
+	}
 	switch {
 	case exists && existing == r:
 		return ""
@@ -214,20 +219,9 @@ func (j *judge) unrestrict(r *wire.RestrictionRemove) reason.Code {
 
 // applyRestrictions adds those of an Agent document that the agent has not.
 func (j *judge) applyRestrictions(p *policy.Policy, a *policy.Agent) (changed bool, code reason.Code) {
-	agent := j.s.Agent(a.ID)
-	var have []policy.Restriction
-	if agent != nil {
-		have = agent.Restrictions
-	}
-	before := len(j.out.Effects)
+	has, before := j.s.Agent(a.ID), len(j.out.Effects)
 	for _, r := range a.Restrictions {
-		var existing policy.Restriction
-		exists := false
-		if agent != nil {
-			existing, exists = agent.Restriction(r.ID)
-		}
-		added := len(j.out.Effects) - before
-		if code := j.restriction(p, a.ID, existing, exists, len(have)+added, r, false); code != "" {
+		if code := j.restriction(p, a.ID, has, len(j.out.Effects)-before, r, false); code != "" {
 			return false, code
 		}
 	}

@@ -281,16 +281,21 @@ func (w *sealing) handOver(b *batch) {
 	}
 }
 
-func (l *Ledger) controlState() []byte {
-	var denies []wire.Deny
-	for _, d := range l.state.Denies() {
-		agent := d.Scope
-		if agent == events.ScopeAll {
-			agent = ""
+// Denies are the emergency denies in force as they are announced and asked for.
+func Denies(s *projection.State) []wire.Deny {
+	denies := []wire.Deny{}
+	for _, d := range s.Denies() {
+		entry := wire.Deny{Epoch: d.Epoch, AgentID: d.Scope, Capabilities: d.Capabilities, All: d.All}
+		if d.Scope == events.ScopeAll {
+			entry.AgentID, entry.Ledger = "", true
 		}
-		denies = append(denies, wire.Deny{Epoch: d.Epoch, Agent: agent, Capabilities: d.Capabilities, All: d.All})
+		denies = append(denies, entry)
 	}
-	state := wire.ControlState(l.state.DenyEpoch, denies)
+	return denies
+}
+
+func (l *Ledger) controlState() []byte {
+	state := wire.ControlState(l.state.DenyEpoch, Denies(l.state))
 	l.lastState.Store(&state)
 	return state
 }

@@ -735,7 +735,7 @@ var faults = []fault{
 	},
 	{
 		name: "a restriction overwritten", pkg: "internal/ledger", test: "TestR62_RestrictionsAreInherited",
-		patches: []patch{{"internal/ledger/decide_rules.go", `case exists && existing == r:`, `case exists:`}},
+		patches: []patch{{"internal/ledger/decide_rules.go", `case exists && existing == r:`, `case exists && (existing == r || exists):`}},
 	},
 	{
 		name: "a denial names the first rule alone", pkg: "internal/ledger", test: "TestR62_RestrictionsAreInherited",
@@ -912,7 +912,7 @@ var faults = []fault{
 	},
 	{
 		name: "a quota that refuses changes of what is there", pkg: "internal/ledger", test: "TestR66_QuotasOfRecords",
-		patches: []patch{{"internal/ledger/decide_quota.go", `	if live || record != nil && !record.Deleted {`, `	if live && record == nil {`}},
+		patches: []patch{{"internal/ledger/decide_quota.go", `	if record != nil && !record.Deleted {`, `	if record != nil && record.Revision == 0 {`}},
 	},
 	{
 		name: "deleted records keep their place", pkg: "internal/ledger", test: "TestR66_CountersAreWhatIsThere",

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/ledger"
 	"github.com/ledgerd/ledgerd/internal/projection"
 	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/wire"
@@ -44,13 +45,6 @@ func denies(s *projection.State, w asker) func() []byte {
 	if w.root != "" {
 		return refusal(reason.NotPermittedForRole)
 	}
-	out := wire.Denies{Denies: []wire.DenyInForce{}, Epoch: s.DenyEpoch, Seq: s.Seq}
-	for _, d := range s.Denies() {
-		entry := wire.DenyInForce{Epoch: d.Epoch, Capabilities: d.Capabilities, All: d.All}
-		if entry.AgentID = d.Scope; d.Scope == events.ScopeAll {
-			entry.AgentID, entry.Ledger = "", true
-		}
-		out.Denies = append(out.Denies, entry)
-	}
+	out := wire.Denies{Denies: ledger.Denies(s), Epoch: s.DenyEpoch, Seq: s.Seq}
 	return func() []byte { return wire.Encode(out) }
 }

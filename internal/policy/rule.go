@@ -164,7 +164,7 @@ func weightOf(v ref.Val, most uint64) uint64 {
 // Holds judges arguments by a clause. An error is as good as false, and says
 // nothing of any value: what a clause asks beside the arguments is not known to
 // whoever is told.
-func (c *Clause) Holds(arguments Arguments, facts *Facts) (ok bool, err error) {
+func (c *Clause) Holds(arguments *Arguments, facts *Facts) (ok bool, err error) {
 	defer func() {
 		if recover() != nil {
 			ok, err = false, errors.New("the clause cannot be judged")
@@ -176,6 +176,9 @@ func (c *Clause) Holds(arguments Arguments, facts *Facts) (ok bool, err error) {
 	facts.spent += clauseCost // unless it is known better
 	if facts.vars == nil {
 		facts.vars = map[string]any{factsName: &factsValue{facts}}
+	}
+	if arguments.value == nil {
+		arguments.value = celValue(arguments.parsed)
 	}
 	facts.vars["args"] = arguments.value
 	out, details, err := c.program.Eval(facts.vars)
@@ -199,67 +202,52 @@ func plainError(err error) error {
 			return ours
 		}
 	}
-	for words, plain := range map[string]string{
-		"no such key": "a member is not there", "no such field": "a member is not there", "no such attribute": "a member is not there",
-		"index out of bounds": "a list has fewer elements", "no such overload": "a value is of another type",
-		"cost limit exceeded": "the clause costs more than it may",
+	for _, known := range [][2]string{
+		{"cost limit exceeded", "the clause costs more than it may"},
+		{"no such overload", "a value is of another type"},
+		{"no such key", "a member is not there"}, {"no such field", "a member is not there"}, {"no such attribute", "a member is not there"},
+		{"index out of bounds", "a list has fewer elements"},
 	} {
-		if strings.Contains(err.Error(), words) {
-			return errors.New(plain)
+		if strings.Contains(err.Error(), known[0]) {
+			return errors.New(known[1])
 		}
 	}
 	return errors.New("the clause cannot be judged")
 }
 
-// Arguments are an action's arguments as rules take them.
+// Arguments are an action's arguments as rules take them. Every number in them
+// is exact.
 type Arguments struct {
 	parsed events.Value
-	value  any
+	value  any // as clauses take them; nil until the first does
 }
 
-// Value is the arguments as they were parsed.
-func (a Arguments) Value() events.Value { return a.parsed }
-
 // NewArguments reads canonical arguments.
-func NewArguments(text []byte) (Arguments, error) {
+func NewArguments(text []byte) (*Arguments, error) {
 	v, err := events.ParseJSON(text)
 	if err != nil {
-		return Arguments{}, err
+		return nil, err
 	}
 	if v.Kind != events.Object {
-		return Arguments{}, errors.New("arguments are an object")
+		return nil, errors.New("arguments are an object")
 	}
 	if !exact(v) {
-		return Arguments{}, errInexact
+		return nil, errInexact
 	}
 	if n := values(v); n > checksMax {
-		return Arguments{}, fmt.Errorf("arguments of %d values; rules are held against at most %d", n, checksMax)
+		return nil, fmt.Errorf("arguments of %d values; rules are held against at most %d", n, checksMax)
 	}
-	return Arguments{v, celValue(v)}, nil
+	return &Arguments{parsed: v}, nil
 }
 
 // celValue is v with its integers as integers.
 func celValue(v events.Value) any {
-	switch v.Kind {
-	case events.Number:
-		if n, ok := v.Int(); ok {
+	return native(v, func(number events.Value) any {
+		if n, ok := number.Int(); ok {
 			return n
 		}
-		return goValue(v)
-	case events.Array:
-		list := make([]any, len(v.Elements))
-		for i := range v.Elements {
-			list[i] = celValue(v.Elements[i])
-		}
-		return list
-	case events.Object:
-		members := make(map[string]any, len(v.Members))
-		for i := range v.Members {
-			members[v.Members[i].Name] = celValue(v.Members[i].Value)
-		}
-		return members
-	}
-	return goValue(v)
+		return goNumber(number)
+	})
 }
 
 // overLists refuses a comprehension over anything that is not known to be a

@@ -43,11 +43,11 @@ func (s *Schema) Validate(v events.Value) error {
 	if !exact(v) {
 		return errInexact
 	}
-	if s.overweight(v) {
-		return fmt.Errorf("it takes more than %d checks of the schema", checksMax)
-	}
-	return s.validate(goValue(v))
+	return s.validate(v)
 }
+
+// ValidateArguments is Validate for arguments.
+func (s *Schema) ValidateArguments(a *Arguments) error { return s.validate(a.parsed) }
 
 // ValidateJSON is Validate for a value that is JSON text still.
 func (s *Schema) ValidateJSON(text []byte) error {
@@ -58,8 +58,11 @@ func (s *Schema) ValidateJSON(text []byte) error {
 	return s.Validate(v)
 }
 
-func (s *Schema) validate(v any) error {
-	err := s.compiled.Validate(v)
+func (s *Schema) validate(v events.Value) error {
+	if s.overweight(v) {
+		return fmt.Errorf("it takes more than %d checks of the schema", checksMax)
+	}
+	err := s.compiled.Validate(goValue(v))
 	if err == nil {
 		return nil
 	}
@@ -150,30 +153,38 @@ func pointer(at []string) string {
 	return "/" + strings.Join(at, "/")
 }
 
-// goValue is v as the libraries take it. An integer keeps its literal, so that
-// nothing of it is lost; another number is a float64 here as everywhere.
-func goValue(v events.Value) any {
+// goValue is v as the library takes it.
+func goValue(v events.Value) any { return native(v, goNumber) }
+
+// goNumber keeps an integer's literal, so that nothing of it is lost; another
+// number is a float64 here as everywhere.
+func goNumber(v events.Value) any {
+	if !strings.ContainsAny(v.Text, ".eE") {
+		return json.Number(v.Text)
+	}
+	f, _ := strconv.ParseFloat(v.Text, 64)
+	return f
+}
+
+// native is v in maps, slices, texts and booleans, its numbers as number has them.
+func native(v events.Value, number func(events.Value) any) any {
 	switch v.Kind {
 	case events.True, events.False:
 		return v.Kind == events.True
 	case events.String:
 		return v.Text
 	case events.Number:
-		if !strings.ContainsAny(v.Text, ".eE") {
-			return json.Number(v.Text)
-		}
-		f, _ := strconv.ParseFloat(v.Text, 64)
-		return f
+		return number(v)
 	case events.Array:
 		list := make([]any, len(v.Elements))
 		for i := range v.Elements {
-			list[i] = goValue(v.Elements[i])
+			list[i] = native(v.Elements[i], number)
 		}
 		return list
 	case events.Object:
 		members := make(map[string]any, len(v.Members))
 		for i := range v.Members {
-			members[v.Members[i].Name] = goValue(v.Members[i].Value)
+			members[v.Members[i].Name] = native(v.Members[i].Value, number)
 		}
 		return members
 	}

@@ -137,12 +137,13 @@ func open(b []byte) (*fields, bool) {
 	return &fields{value: v}, err == nil && v.Kind == events.Object
 }
 
-// Deny is one emergency deny in force.
+// Deny is one emergency deny in force. Its reason is sealed in the log.
 type Deny struct {
-	Epoch        uint64
-	Agent        string // the subtree's top; empty for the whole ledger
-	Capabilities []string
-	All          bool
+	Epoch        uint64   `json:"epoch"`
+	AgentID      string   `json:"agent_id,omitempty"` // the subtree's top; empty for the whole ledger
+	Ledger       bool     `json:"ledger,omitempty"`   // the whole ledger
+	All          bool     `json:"all,omitempty"`
+	Capabilities []string `json:"capabilities,omitempty"`
 }
 
 // ControlState announces the denies in force, on gov.<ledger>.control.state:
@@ -153,8 +154,8 @@ func ControlState(epoch uint64, denies []Deny) []byte {
 	w.uint("epoch", epoch)
 	list(w, "denies", denies, func(d *Deny) {
 		w.uint("epoch", d.Epoch)
-		w.optStr("agent_id", d.Agent)
-		if d.Agent == "" {
+		w.optStr("agent_id", d.AgentID)
+		if d.Ledger {
 			w.boolean("ledger", true)
 		}
 		if d.All {

@@ -48,16 +48,7 @@ func (g Grant) Name() string { return g.Owner + ":" + g.Namespace + "." + g.Key 
 // Denies answers the query of that name: the emergency denies in force, by
 // epoch, and the epoch of the last one, in force or not.
 type Denies struct {
-	Denies []DenyInForce `json:"denies"`
-	Epoch  uint64        `json:"epoch"`
-	Seq    uint64        `json:"seq"`
-}
-
-// DenyInForce is an emergency deny that is not lifted. Its reason is sealed in the log.
-type DenyInForce struct {
-	Epoch        uint64   `json:"epoch"`
-	AgentID      string   `json:"agent_id,omitempty"` // it and all beneath it
-	Ledger       bool     `json:"ledger,omitempty"`   // everyone
-	Capabilities []string `json:"capabilities,omitempty"`
-	All          bool     `json:"all,omitempty"`
+	Denies []Deny `json:"denies"`
+	Epoch  uint64 `json:"epoch"`
+	Seq    uint64 `json:"seq"`
 }
