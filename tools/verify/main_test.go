@@ -422,7 +422,7 @@ func TestExitCodes(t *testing.T) {
 		{"replay of a log it cannot judge", []string{"--export", export(t, unsigned), "--replay"}, 2, "replay"},
 		{"nothing named", nil, 2, "--data and --export"},
 		{"both named", []string{"--export", good, "--data", good}, 2, "--data and --export"},
-		{"empty name", []string{"--export", ""}, 2, "no directory is named"},
+		{"empty name", []string{"--export", ""}, 2, "names no directory"},
 		{"empty checkpoint name", []string{"--export", good, "--checkpoint", ""}, 2, "names no file"},
 		{"unknown flag", []string{"--export", good, "--force"}, 2, "usage: verify"},
 		{"argument", []string{"--export", good, "more"}, 2, "no flag"},

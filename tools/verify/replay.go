@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +12,19 @@ import (
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/replay"
 )
+
+// judging is semantics.
+var judging = part{
+	usage: "  --replay           judge every decision again\n",
+	flags: func(a *arguments, f *flag.FlagSet) { f.BoolVar(&a.judged, "replay", false, "") },
+	then: func(a *arguments, s *subject, r *audit.Report) error {
+		if a.judged && s.judged != nil {
+			source, err := s.judged()
+			a.judge(r, source, err)
+		}
+		return nil
+	},
+}
 
 // judge answers --replay: whether every decision is the one the rules give. It
 // is the only place where the verifier meets them. err says that there is no
@@ -23,7 +37,6 @@ func (a *arguments) judge(report *audit.Report, source replay.Source, err error)
 		check = a.replay(report, source)
 	}
 	report.Semantics.Checks = []audit.Check{check}
-	report.Settle()
 }
 
 func (a *arguments) replay(report *audit.Report, source replay.Source) audit.Check {

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/ledgerd/ledgerd/internal/audit"
+	"github.com/ledgerd/ledgerd/internal/datadir"
+	"github.com/ledgerd/ledgerd/internal/replay"
+)
+
+var dataSource = part{
+	usage:  "  --data DIR         a ledger's data directory; its writer may be at work\n",
+	flags:  func(a *arguments, f *flag.FlagSet) { f.StringVar(&a.data, "data", "", "") },
+	source: "data",
+	refuse: func(a *arguments, given map[string]bool) error {
+		return refuseEmpty(given, "directory", map[string]string{"data": a.data, "export": a.export})
+	},
+	open: (*arguments).openData,
+}
+
+var exportSource = part{
+	usage:  "  --export DIR       a directory written by ledgerd export\n\n",
+	flags:  func(a *arguments, f *flag.FlagSet) { f.StringVar(&a.export, "export", "", "") },
+	source: "export",
+	open:   (*arguments).openExport,
+}
+
+func (a *arguments) openExport() (*subject, error) {
+	info, err := os.Stat(a.export)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("%s is no directory", a.export)
+	}
+	if has(a.export, "db", "anchor", "keys") && !has(a.export, "tile", "checkpoint") {
+		return nil, fmt.Errorf("%s looks like a data directory; use --data", a.export)
+	}
+	fsys := os.DirFS(a.export)
+	return &subject{
+		verify: func(opts audit.Options) (*audit.Report, error) { return audit.VerifyExport(fsys, opts) },
+		log:    func() (*audit.Source, error) { return audit.OpenExport(fsys) },
+		judged: func() (replay.Source, error) { return exported(audit.OpenExport(fsys)) },
+	}, nil
+}
+
+// has reports whether dir has something by one of the names.
+func has(dir string, names ...string) bool {
+	for _, name := range names {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *arguments) openData() (*subject, error) {
+	if has(a.data, "tile", "checkpoint") && !has(a.data, "db", "anchor", "keys") {
+		return nil, fmt.Errorf("%s looks like an export; use --export", a.data)
+	}
+	d, err := datadir.Open(a.data)
+	if damaged := datadir.Damaged(err); damaged != nil {
+		for i := range damaged.Faults {
+			damaged.Faults[i].Found = plain(damaged.Faults[i].Found)
+		}
+		return &subject{verify: func(audit.Options) (*audit.Report, error) { return damaged, nil }}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	source := d.Source()
+	return &subject{
+		verify: func(opts audit.Options) (*audit.Report, error) {
+			if source.Checkpoint == nil {
+				source.Checkpoint = opts.Remembered // an anchor kept elsewhere
+			}
+			return audit.VerifyLog(source, opts)
+		},
+		log:    func() (*audit.Source, error) { return source, nil },
+		judged: func() (replay.Source, error) { return replay.Stored(a.data, d.Store) },
+		close:  d.Close,
+	}, nil
+}
