@@ -319,7 +319,7 @@ func OpenExport(fsys fs.FS) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("export: %s: %w", checkpointFile, err)
 	}
-	return &Source{Size: x.size, Checkpoint: x.signed, Payload: x.payload, Events: x.events}, nil
+	return &Source{Size: x.size, Checkpoint: x.signed, Payload: x.payload, Events: x.events, tiles: x}, nil
 }
 
 func (x *export) events(from, to uint64, fn func(seq uint64, event []byte) error) error {

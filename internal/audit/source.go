@@ -30,6 +30,8 @@ type Source struct {
 
 	// Hashes reads stored tree hashes by tlog.StoredHashIndex; nil if none are stored.
 	Hashes func(indexes []int64) ([]tlog.Hash, error)
+
+	tiles *export // where an export's tiles are read
 }
 
 // PayloadWalk reads payloads in ascending order. It belongs to one goroutine.
