@@ -115,14 +115,19 @@ func tree(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(b.String()), 0o600))
 }
 
-// fetch STATUS PATH FILE asks the server's HTTP side and keeps the answer's body
-// in FILE.
+// fetch STATUS PATH FILE [TOKEN] asks the server's HTTP side, with the token in the
+// file TOKEN, and keeps the answer's body in FILE.
 func fetch(ts *testscript.TestScript, _ bool, args []string) {
-	if len(args) != 3 {
-		ts.Fatalf("usage: fetch STATUS PATH FILE")
+	if len(args) != 3 && len(args) != 4 {
+		ts.Fatalf("usage: fetch STATUS PATH FILE [TOKEN]")
 	}
 	anyCertificate := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	r, err := anyCertificate.Get(ts.Getenv("HTTP") + args[1])
+	request, err := http.NewRequest(http.MethodGet, ts.Getenv("HTTP")+args[1], nil)
+	ts.Check(err)
+	if len(args) == 4 {
+		request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(ts.ReadFile(args[3])))
+	}
+	r, err := anyCertificate.Do(request)
 	ts.Check(err)
 	defer r.Body.Close()
 	body, err := io.ReadAll(r.Body)

@@ -1,6 +1,7 @@
-// Package web is a ledger's side door for operators: probes, metrics and the
-// version over HTTP. It shows nothing that an agent sent, and answers even
-// while the ledger is being opened or has failed.
+// Package web is a ledger's side door: for operators probes, metrics and the
+// version over HTTP, for auditors the log as C2SP tlog-tiles, its entries to
+// those alone who may read all of them. It shows nothing else that an agent
+// sent, and answers even while the ledger is being opened or has failed.
 //
 // First call: Listen; then Serve once there is something to show.
 package web
@@ -69,6 +70,7 @@ type Server struct {
 	http     *http.Server
 	secure   bool
 	version  Version
+	log      *slog.Logger
 	state    atomic.Pointer[state]
 	failed   chan error
 }
@@ -105,7 +107,7 @@ func Listen(o Options) (*Server, error) {
 		return nil, fmt.Errorf("--http: %w; give another host:port, port 0 for any free one", err)
 	}
 	host, _, _ := net.SplitHostPort(o.Listen)
-	s := &Server{listener: listener, host: cmp.Or(host, "0.0.0.0"), secure: o.TLS != nil, version: o.Version, failed: make(chan error, 1)}
+	s := &Server{listener: listener, host: cmp.Or(host, "0.0.0.0"), secure: o.TLS != nil, version: o.Version, log: o.Log, failed: make(chan error, 1)}
 	s.state.Store(&state{missing: "the ledger is being opened"})
 	if s.secure {
 		config := o.TLS.Clone()
@@ -170,7 +172,15 @@ func (s *Server) routes(log *slog.Logger) http.Handler {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: scrapesMax, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError), ErrorHandling: promhttp.ContinueOnError,
 	}))
-	return http.MaxBytesHandler(mux, 0)
+	files := &tiles{server: s, now: time.Now, room: make(chan struct{}, tilesMax)}
+	all := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if layout(r) {
+			files.ServeHTTP(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+	return http.MaxBytesHandler(all, 0)
 }
 
 // ready answers 200 when every check passes or only warns, else 503. The body
