@@ -41,7 +41,7 @@ func ParseCases(name, text string) (Cases, []Fault) {
 		return Cases{}, []Fault{{File: name, Line: 1, Column: 1, Message: fmt.Sprintf("a file of cases holds one document of kind Cases, not %d", len(parts))}}
 	}
 	root, r := read(parts[0].Text)
-	d := decoder{reader: r, incomplete: len(r.faults) > 0}
+	d := decoder{reader: r}
 	c := d.cases(root, parts[0].Line)
 	sortFaults(r.faults)
 	for i := range r.faults {

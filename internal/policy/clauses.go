@@ -34,12 +34,20 @@ func (d *decoder) clauses(n node, schema *Schema, action map[string]node) []*Cla
 			return
 		}
 		text := d.word(that, "that")
-		if text == "" || typed && schema == nil { // no types to compile against
+		if text == "" {
 			return
 		}
-		clause, err := compileClause(schema, text)
+		var clause *Clause
+		var err error
+		if typed && schema == nil { // no types to compile against
+			err = parseClause(text)
+		} else {
+			clause, err = compileClause(schema, text)
+		}
 		if err != nil {
 			d.faultf(that, "%v", err)
+		}
+		if clause == nil {
 			return
 		}
 		clause.ID = id

@@ -29,6 +29,9 @@ type Document struct {
 	capabilities map[string]place // where an Agent's capabilities stand
 	rules        map[string]place // where its restrictions' requirements stand, by id
 	value        place            // where a Memory's value stands
+	unversioned  bool             // no line of it can be its apiVersion
+	allActions   bool             // of a Policy: every action it declares is known
+	untyped      map[string]bool  // of a Policy: actions whose arguments have a fault
 }
 
 // Agent is one Agent document.
@@ -97,21 +100,27 @@ func ValidPublicKey(key string) bool {
 // events.RequestBytesMax. It returns the document, or all its faults in the
 // order of their places (at most 100) and no document.
 func ParseDocument(text string) (Document, []Fault) {
-	root, r := read(text)
-	d := decoder{reader: r, incomplete: len(r.faults) > 0}
-	doc := d.document(root, text)
-	if len(r.faults) > 0 {
-		sortFaults(r.faults)
-		return Document{}, r.faults
+	doc, faults := parse(text)
+	if len(faults) > 0 {
+		return Document{}, faults
 	}
 	return doc, nil
+}
+
+// parse is ParseDocument, with what there is of a document that has faults.
+func parse(text string) (Document, []Fault) {
+	root, r := read(text)
+	d := decoder{reader: r, untyped: map[string]bool{}}
+	doc := d.document(root, text)
+	sortFaults(r.faults)
+	return doc, r.faults
 }
 
 // decoder turns nodes into what a document says, and adds faults to those of
 // the reader.
 type decoder struct {
 	*reader
-	incomplete bool // some lines could not be read, so nothing is called missing
+	untyped map[string]bool // actions whose arguments have a schema with a fault
 }
 
 func (d *decoder) faultf(n node, format string, args ...any) {
@@ -127,19 +136,21 @@ func (d *decoder) document(root node, text string) Document {
 		}
 		return Document{}
 	}
-	doc := Document{lines: d.lines}
+	doc := Document{lines: d.lines, unversioned: root.lacks(), untyped: d.untyped}
 	var kind node
 	for _, f := range root.fields {
 		switch f.key.text {
 		case "kind":
 			kind = f.value
 		case "apiVersion":
+			doc.unversioned = false
 			doc.APIVersion = d.oneOf(f.value, "apiVersion", []string{APIVersion})
 		}
 	}
 	switch kind.text {
 	case "Policy":
 		doc.Policy = d.policy(root, text)
+		doc.allActions = knowsActions(root)
 	case "Agent":
 		doc.Agent, doc.capabilities, doc.rules = d.agent(root)
 	case "Memory":
@@ -226,14 +237,16 @@ func above(lines int) string {
 
 func (d *decoder) require(n node, what string, byKey map[string]node, names ...string) {
 	for _, name := range names {
-		if _, ok := byKey[name]; !ok && n.kind == mappingKind {
+		if _, ok := byKey[name]; !ok {
 			d.missing(n, what, name)
 		}
 	}
 }
 
+// missing says that a key is not there, where it does not stand on a line that
+// could not be read.
 func (d *decoder) missing(n node, what, name string) {
-	if !d.incomplete {
+	if n.lacks() {
 		d.faultf(n, "%s is missing in this %s", name, what)
 	}
 }
@@ -361,11 +374,10 @@ func (d *decoder) policy(n node, text string) *Policy {
 	f := d.fields(n, "Policy", "apiVersion", "kind", "version", "environment", "actions", "namespaces", "limits")
 	d.require(n, "Policy", f, "version", "environment")
 	p.Version = d.name(f["version"], "policy version", validVersion, tokenGrammar+", and not none")
-	actions, declares := f["actions"]
-	if declares {
+	if actions, declares := f["actions"]; declares {
 		d.actions(p, actions)
 	}
-	readable := !d.incomplete && (!declares || actions.kind == mappingKind)
+	readable := knowsActions(n)
 	p.Environment = d.set(f["environment"], "environment", events.ValidAction, actionGrammar, func(item node) {
 		if readable && !p.knownCapability(item.text) {
 			d.faultf(item, "%s", undeclared(p, item.text))
@@ -390,6 +402,16 @@ func (d *decoder) policy(n node, text string) *Policy {
 		}
 	}
 	return p
+}
+
+// knowsActions reports whether every action that a policy declares could be read.
+func knowsActions(n node) bool {
+	for _, f := range n.fields {
+		if f.key.kind == textKind && f.key.text == "actions" {
+			return f.value.lacks()
+		}
+	}
+	return n.lacks()
 }
 
 func validVersion(s string) bool { return events.ValidToken(s) && s != "none" }
@@ -424,6 +446,11 @@ func (d *decoder) actions(p *Policy, n node) {
 			continue
 		}
 		action := d.action(f.value)
+		for _, member := range f.value.fields {
+			if member.key.text == "arguments" && action.Arguments == nil {
+				d.untyped[name] = true
+			}
+		}
 		if _, good := p.Actions[name]; good {
 			p.Actions[name] = action
 		}
@@ -554,9 +581,10 @@ func (d *decoder) agent(n node) (a *Agent, at, rules map[string]place) {
 		at[item.text] = item.place
 	})
 	use, ok := f["use"]
+	declared := f["capabilities"].whole()
 	if a.UseAll = ok && use.kind == textKind && use.text == allText; ok && !a.UseAll {
 		a.Use = d.set(use, "use", events.ValidAction, actionGrammar, func(item node) {
-			if !d.incomplete && !a.Capabilities.Has(item.text) {
+			if declared && !a.Capabilities.Has(item.text) {
 				d.faultf(item, "%s is not among the capabilities, and use is of those%s", quote(item.text), didYouMean(item.text, a.Capabilities))
 			}
 		})
@@ -609,7 +637,7 @@ func (d *decoder) memory(n node) (*Memory, place) {
 func (d *decoder) canonical(n node) []byte {
 	faults := len(d.faults)
 	v := d.json(n)
-	if len(d.faults) > faults || d.incomplete {
+	if len(d.faults) > faults || !n.whole() {
 		return nil
 	}
 	sorted, err := events.ParseJSON(v.AppendCanonical(nil))

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -461,4 +462,33 @@ func mustFault(t *testing.T, text string) []Fault {
 		t.Fatalf("no fault in %q", text)
 	}
 	return faults
+}
+
+// What cannot be read hides nothing but itself: a line that is no YAML at the
+// end of each document leaves every other fault told, save that a key might
+// stand on it.
+func TestR60_AFaultOfALineHidesNoOther(t *testing.T) {
+	files, _ := filepath.Glob("testdata/refused/*.yaml")
+	kept := 0
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range SplitFile(file, string(b)) {
+			_, before := parse(part.Text)
+			_, after := parse(part.Text + "@\n")
+			for _, f := range before {
+				at := func(g Fault) bool { return g.Line == f.Line && g.Message == f.Message }
+				if slices.ContainsFunc(after, at) {
+					kept++
+				} else if !strings.Contains(f.Message, " is missing in this ") && !strings.Contains(f.Message, "not declared in actions") {
+					t.Errorf("%s: behind a line that cannot be read this is not told: %v", file, f)
+				}
+			}
+		}
+	}
+	if kept < 100 {
+		t.Errorf("only %d faults were compared", kept)
+	}
 }

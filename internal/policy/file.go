@@ -68,9 +68,9 @@ func ParseFile(name, text string) ([]Document, []Fault) {
 		}
 	}
 	for i, part := range parts {
-		doc, found := ParseDocument(part.Text)
+		doc, found := parse(part.Text)
 		report(part, found...)
-		if i == 0 && len(found) == 0 && doc.APIVersion == "" {
+		if i == 0 && doc.unversioned {
 			report(part, faultAt(doc.lines, place{}, "the first document of a file says apiVersion: "+APIVersion))
 		}
 		documents = append(documents, doc)
@@ -85,13 +85,14 @@ func ParseFile(name, text string) ([]Document, []Fault) {
 	return documents, nil
 }
 
-// checkTogether returns, by index, the faults of documents that are good each
-// on its own but not together. It is silent about what only the ledger knows,
+// checkTogether returns, by index, the faults that documents have together,
+// beside those that each has on its own: what could not be read of one is not
+// held against another. It is silent about what only the ledger knows,
 // such as whether a parent exists.
 func checkTogether(documents []Document) map[int][]Fault {
 	faults := map[int][]Fault{}
 	first := map[string]bool{}
-	var active *Policy
+	var active Document
 	for i, doc := range documents {
 		name := doc.subject()
 		if name == "" {
@@ -101,18 +102,18 @@ func checkTogether(documents []Document) map[int][]Fault {
 			faults[i] = append(faults[i], faultAt(doc.lines, place{}, "a second document about "+name+"; keep one"))
 		}
 		first[name] = true
-		if doc.Policy != nil && active == nil {
-			active = doc.Policy
+		if doc.Policy != nil && active.Policy == nil {
+			active = doc
 		}
 	}
-	if active == nil {
+	if active.Policy == nil {
 		return faults
 	}
 	for i, doc := range documents {
-		if doc.Memory != nil {
-			faults[i] = append(faults[i], active.memoryFaults(doc)...)
+		if doc.Memory != nil && doc.Memory.Value != nil {
+			faults[i] = append(faults[i], active.Policy.memoryFaults(doc)...)
 		}
-		if doc.Agent != nil {
+		if doc.Agent != nil && active.allActions {
 			faults[i] = append(faults[i], active.agentFaults(doc)...)
 		}
 	}
@@ -120,14 +121,20 @@ func checkTogether(documents []Document) map[int][]Fault {
 }
 
 // agentFaults are the capabilities and restrictions of an Agent document that
-// mean nothing under p.
-func (p *Policy) agentFaults(doc Document) (faults []Fault) {
+// mean nothing under a Policy document.
+func (active Document) agentFaults(doc Document) (faults []Fault) {
+	p := active.Policy
 	for _, capability := range CheckCapabilities(p, doc.Agent.Capabilities) {
 		faults = append(faults, faultAt(doc.lines, doc.capabilities[capability], undeclared(p, capability)))
 	}
 	for _, r := range doc.Agent.Restrictions {
 		_, err := p.CompileClause(r.Action, r.ID, r.Text)
+		if active.untyped[r.Action] {
+			err = parseClause(r.Text)
+		}
 		switch _, declared := p.Actions[r.Action]; {
+		case r.Action == "" || r.Text == "":
+			continue
 		case !declared:
 			err = fmt.Errorf("action %s of restriction %s is not declared%s", quote(r.Action), r.ID, didYouMean(r.Action, slices.Collect(maps.Keys(p.Actions))))
 		case err == nil:
@@ -155,18 +162,18 @@ func (p *Policy) memoryFaults(doc Document) (faults []Fault) {
 
 // subject says what the document is about: "policy", "id ID" for an Agent or a
 // Principal, whose ids are one space, or "memory OWNER:NAMESPACE.KEY". Of two
-// documents about one thing, one is too many. A faulty document has none.
+// documents about one thing, one is too many. One that cannot be told has none.
 func (doc Document) subject() string {
 	switch {
 	case doc.Policy != nil:
 		return "policy"
-	case doc.Agent != nil:
+	case doc.Agent != nil && doc.Agent.ID != "":
 		return "id " + doc.Agent.ID
-	case doc.Principal != nil:
+	case doc.Principal != nil && doc.Principal.ID != "":
 		return "id " + doc.Principal.ID
-	case doc.Resource != nil:
+	case doc.Resource != nil && doc.Resource.ID != "":
 		return "resource " + doc.Resource.ID
-	case doc.Memory != nil:
+	case doc.Memory != nil && doc.Memory.Owner != "" && doc.Memory.Namespace != "" && doc.Memory.Key != "":
 		m := doc.Memory
 		return fmt.Sprintf("memory %s:%s.%s", m.Owner, m.Namespace, m.Key)
 	}

@@ -81,6 +81,23 @@ func (p *Policy) CompileClause(action, id, text string) (*Clause, error) {
 	return clause, nil
 }
 
+// parseClause looks for faults that a clause has whatever the types of the
+// arguments are.
+func parseClause(text string) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = errors.New("the clause cannot be read")
+		}
+	}()
+	if len(text) > ClauseBytesMax {
+		return fmt.Errorf("a clause is at most %d bytes", ClauseBytesMax)
+	}
+	if _, issues := baseEnv.Parse(text); issues.Err() != nil {
+		return compileFaults(issues.Errors())
+	}
+	return nil
+}
+
 func compileClause(schema *Schema, text string) (clause *Clause, err error) {
 	defer func() {
 		if recover() != nil {
@@ -100,8 +117,7 @@ func compileClause(schema *Schema, text string) (clause *Clause, err error) {
 	}
 	checked, issues := e.Compile(text)
 	if issues.Err() != nil {
-		first := issues.Errors()[0]
-		return nil, fmt.Errorf("character %d: %s", first.Location.Column()+1, first.Message)
+		return nil, compileFaults(issues.Errors())
 	}
 	if checked.OutputType() != types.BoolType {
 		if checked.OutputType() == types.DynType {
@@ -135,6 +151,27 @@ func compileClause(schema *Schema, text string) (clause *Clause, err error) {
 	root := ast.NavigateAST(checked.NativeRep())
 	asks := len(ast.MatchDescendants(root, ast.FunctionMatcher(mandatoryCall)))+len(ast.MatchDescendants(root, ast.FunctionMatcher(resourceCall))) > 0
 	return &Clause{Text: text, Asks: asks, program: program}, nil
+}
+
+// compileFaults says everything that is wrong with a clause. What a syntax error
+// makes of the rest is no fault of its own.
+func compileFaults(issues []*cel.Error) error {
+	var told []string
+	for _, e := range issues {
+		message, syntax := strings.CutPrefix(e.Message, "Syntax error: ")
+		message, _, _ = strings.Cut(message, " expecting ")
+		switch {
+		case strings.Contains(message, "'<EOF>'"):
+			message = "the clause ends too early"
+		case strings.HasPrefix(message, "token recognition error at: '="):
+			message = "= is no operator; == compares"
+		}
+		told = append(told, fmt.Sprintf("character %d: %s", e.Location.Column()+1, message))
+		if syntax {
+			break
+		}
+	}
+	return errors.New(strings.Join(told, "; "))
 }
 
 // weightOf is how much there is to go over in a value: the library counts a list

@@ -226,31 +226,40 @@ const (
 
 // schema reads a schema. It is nil if there is any fault in it.
 func (d *decoder) schema(n node, what string) *Schema {
-	faults := len(d.faults)
-	v := d.json(n)
-	if len(d.faults) == faults {
-		w := schemaWalk{decoder: d, root: n, open: map[string]bool{}}
-		w.sub(n)
-	}
-	if len(d.faults) > faults || d.incomplete {
+	if !n.whole() {
 		return nil
 	}
+	faults := len(d.faults)
+	v := d.json(n)
+	w := schemaWalk{decoder: d, root: n, open: map[string]bool{}}
+	w.sub(n)
 	sorted, err := events.ParseJSON(v.AppendCanonical(nil))
 	if err != nil {
 		d.faultf(n, "%s is not within the JSON profile: %v", what, err)
 		return nil
 	}
-	compiled, at, why := compileSchema(goValue(sorted))
-	if compiled == nil {
-		d.faultf(n.find(at), "%s: %s", what, why)
+	for _, m := range malformations(goValue(sorted)) {
+		if at := n.find(m.InstanceLocation); !d.faulty(at, faults) {
+			d.faultf(at, "%s: %s", what, m.Error())
+		}
+	}
+	if len(d.faults) > faults {
+		return nil
+	}
+	compiled, err := compileSchema(goValue(sorted))
+	if err != nil {
+		d.faultf(n, "%s: %s", what, err)
 		return nil
 	}
 	steps := map[string]int{}
-	if large := patternsIn(sorted, steps); large != "" {
-		d.faultf(n, "%s: the pattern %s is none of RE2, or too large", what, quote(large))
-		return nil
-	}
+	patternsIn(sorted, steps)
 	return &Schema{compiled, sorted, steps}
+}
+
+// faulty reports whether one of the faults from the index since on stands at n.
+func (d *decoder) faulty(n node, since int) bool {
+	here := faultAt(d.lines, n.place, "")
+	return slices.ContainsFunc(d.faults[since:], func(f Fault) bool { return f.Line == here.Line && f.Column == here.Column })
 }
 
 // arguments reads the schema of an action's arguments, which are an object.
@@ -266,28 +275,64 @@ func (d *decoder) arguments(n node) *Schema {
 	return s
 }
 
-// compileSchema compiles what the walk let through.
-func compileSchema(v any) (compiled *jsonschema.Schema, at []string, why string) {
+func newCompiler() *jsonschema.Compiler {
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.UseLoader(noLoader{})
 	c.AssertFormat()
 	c.RegisterVocabulary(integers)
 	c.AssertVocabs()
-	err := c.AddResource(schemaURL, v)
+	return c
+}
+
+// compileSchema compiles what is found to be a schema.
+func compileSchema(v any) (*jsonschema.Schema, error) {
+	c := newCompiler()
+	if err := c.AddResource(schemaURL, v); err != nil {
+		return nil, err
+	}
+	return c.Compile(schemaURL)
+}
+
+// malformations are all that is wrong with v where the schema of schemas says
+// what one looks like, one for each place.
+func malformations(v any) []*jsonschema.ValidationError {
+	schemas, err := newCompiler().Compile(draft)
 	if err == nil {
-		compiled, err = c.Compile(schemaURL)
+		err = schemas.Validate(v)
 	}
-	var invalid *jsonschema.SchemaValidationError
-	var details *jsonschema.ValidationError
-	switch {
-	case err == nil:
-		return compiled, nil, ""
-	case errors.As(err, &invalid) && errors.As(invalid.Err, &details):
-		first := leaf(details)
-		return nil, first.InstanceLocation, first.Error()
+	var invalid *jsonschema.ValidationError
+	if !errors.As(err, &invalid) {
+		return nil
 	}
-	return nil, nil, err.Error()
+	list := leaves(invalid)
+	slices.SortStableFunc(list, func(a, b *jsonschema.ValidationError) int {
+		return slices.Compare(a.InstanceLocation, b.InstanceLocation)
+	})
+	return slices.CompactFunc(list, func(a, b *jsonschema.ValidationError) bool {
+		return slices.Equal(a.InstanceLocation, b.InstanceLocation)
+	})
+}
+
+// leaves are the innermost causes. Of alternatives none of which fits, those of
+// another type than the value say nothing; of patterns the walk has said it.
+func leaves(e *jsonschema.ValidationError) (list []*jsonschema.ValidationError) {
+	if _, isFormat := e.ErrorKind.(*errorkind.Format); isFormat {
+		return nil
+	}
+	if len(e.Causes) == 0 {
+		return []*jsonschema.ValidationError{e}
+	}
+	for _, cause := range e.Causes {
+		list = append(list, leaves(cause)...)
+	}
+	if _, alternatives := e.ErrorKind.(*errorkind.AnyOf); alternatives && len(list) > 1 {
+		list = slices.DeleteFunc(list, func(e *jsonschema.ValidationError) bool {
+			_, otherType := e.ErrorKind.(*errorkind.Type)
+			return otherType
+		})
+	}
+	return list
 }
 
 // noLoader opens nothing, wherever a reference leads.
@@ -336,7 +381,7 @@ func (w *schemaWalk) sub(n node) {
 		return
 	}
 	switch n.kind {
-	case boolKind:
+	case boolKind, nullKind: // null has its fault as a value
 		return
 	case mappingKind:
 	default:
@@ -360,6 +405,9 @@ func (w *schemaWalk) sub(n node) {
 			}
 		case holds == namedSub:
 			for _, named := range w.distinct(f.value) {
+				if f.key.text == "patternProperties" {
+					w.pattern(named.key)
+				}
 				w.sub(named.value)
 			}
 		default:
@@ -401,6 +449,19 @@ func (w *schemaWalk) plain(f field) {
 		}
 	case "$ref":
 		w.reference(f.value)
+	case "pattern":
+		if f.value.kind == textKind {
+			w.pattern(f.value)
+		}
+	}
+}
+
+func (w *schemaWalk) pattern(n node) {
+	switch steps, ok := patternSteps(n.text); {
+	case !ok:
+		w.faultf(n, "%s is no pattern of RE2, which has no look-around and no references back", quote(n.text))
+	case steps > patternStepsMax:
+		w.faultf(n, "%s is too large a pattern; it compiles to over %d steps", quote(n.text), patternStepsMax)
 	}
 }
 

@@ -99,7 +99,7 @@ func TestR60_SchemasThatMeanLessThanTheySayAreRefused(t *testing.T) {
 		{`{"$id":"https://example.com/"}`, "no keyword"}, {`{"$dynamicRef":"#a"}`, "no keyword"}, {`{"$anchor":"a"}`, "no keyword"},
 		{`{"$schema":"http://json-schema.org/draft-07/schema#"}`, "$schema is"}, {`{"default":1}`, "no keyword"}, {`{"contentEncoding":"base64"}`, "no keyword"},
 		{`{"requierd":["a"]}`, `did you mean "required"`}, {`{"properties":{"a":{"tpye":"string"}}}`, `did you mean "type"`},
-		{`{"type":"int"}`, "schema: "}, {`{"maximum":"9"}`, "schema: "}, {`{"pattern":"(?=a)"}`, "schema: "}, {`{"required":"a"}`, "schema: "},
+		{`{"type":"int"}`, "schema: "}, {`{"maximum":"9"}`, "schema: "}, {`{"pattern":"(?=a)"}`, "no pattern of RE2"}, {`{"patternProperties":{"(":true}}`, "no pattern of RE2"}, {`{"required":"a"}`, "schema: "},
 		{`{"format":"uri"}`, "format is"}, {`{"properties":{"$defs":{"$defs":{}}}}`, "at the top"}, {`{"$defs":{"a/b":true}}`, "name of a definition"},
 		{`"string"`, "a schema is a mapping"}, {`{"items":[true]}`, "a schema is a mapping"}, {`{"const":null}`, "null"},
 	} {

@@ -161,15 +161,9 @@ func treeSize(re *syntax.Regexp, most int) int {
 // patternStepsMax bounds a pattern by itself.
 const patternStepsMax = 2000
 
-// patternsIn adds the steps of every pattern in a schema to steps. It returns
-// the first that is too large, or "".
-func patternsIn(schema events.Value, steps map[string]int) (large string) {
-	add := func(pattern string) {
-		n, ok := patternSteps(pattern)
-		if steps[pattern] = n; (!ok || n > patternStepsMax) && large == "" {
-			large = pattern
-		}
-	}
+// patternsIn adds the steps of every pattern in a schema to steps.
+func patternsIn(schema events.Value, steps map[string]int) {
+	add := func(pattern string) { steps[pattern], _ = patternSteps(pattern) }
 	for _, m := range schema.Members {
 		if m.Name == "pattern" && m.Value.Kind == events.String {
 			add(m.Value.Text)
@@ -179,16 +173,11 @@ func patternsIn(schema events.Value, steps map[string]int) (large string) {
 				add(p.Name)
 			}
 		}
-		if found := patternsIn(m.Value, steps); large == "" {
-			large = found
-		}
+		patternsIn(m.Value, steps)
 	}
 	for _, e := range schema.Elements {
-		if found := patternsIn(e, steps); large == "" {
-			large = found
-		}
+		patternsIn(e, steps)
 	}
-	return large
 }
 
 // exact reports whether every number in v is what readers of it as a double take

@@ -41,8 +41,38 @@ type node struct {
 	kind   kind
 	text   string // a text itself, or an integer's or boolean's literal
 	place  place
+	lost   bool // of a list or mapping: lines of it could not be read
 	items  []node
 	fields []field
+}
+
+// whole reports whether all of a node could be read.
+func (n node) whole() bool {
+	if n.kind == badKind || n.lost {
+		return false
+	}
+	for _, item := range n.items {
+		if !item.whole() {
+			return false
+		}
+	}
+	for _, f := range n.fields {
+		if f.key.kind == badKind || !f.value.whole() {
+			return false
+		}
+	}
+	return true
+}
+
+// lacks reports whether a mapping could be read so far as to say that it has no
+// such key as is not there.
+func (n node) lacks() bool {
+	for _, f := range n.fields {
+		if f.key.kind == badKind {
+			return false
+		}
+	}
+	return n.kind == mappingKind && !n.lost
 }
 
 type field struct{ key, value node }
@@ -56,6 +86,7 @@ type reader struct {
 	line   int
 	at     int // a byte; of an indented line also its column, since only spaces indent
 	faults []Fault
+	spoilt map[int]bool // lines with a character that may not stand there; nothing more is said of them
 }
 
 // read returns the root of one document, or every fault found.
@@ -78,6 +109,7 @@ func read(text string) (node, *reader) {
 	root := r.root()
 	if !r.done() {
 		r.fault(r.here(), "text after the end of the document")
+		root.lost = true
 	}
 	return root, r
 }
@@ -102,11 +134,28 @@ func (r *reader) readable(text string) bool {
 		len(text) > 1 && (text[0] == 0 || text[1] == 0):
 		r.fault(place{}, "the document is UTF-16 with or without byte-order mark; save it as UTF-8")
 	default:
+		r.spoilt = map[int]bool{}
 		for i, line := range r.lines {
 			r.checkCharacters(i, line)
 		}
+		for i := range r.spoilt {
+			tab := strings.IndexByte(r.lines[i], '\t')
+			if tab >= 0 && tab == indent(r.lines[i]) { // what belongs to what cannot be seen
+				return false
+			}
+			r.lines[i] = strings.Map(blank, r.lines[i])
+		}
+		return true
 	}
-	return len(r.faults) == 0
+	return false
+}
+
+// blank replaces what may not stand in a document.
+func blank(c rune) rune {
+	if c == utf8.RuneError || unsafeRune(c) {
+		return ' '
+	}
+	return c
 }
 
 func (r *reader) checkCharacters(i int, line string) {
@@ -123,13 +172,14 @@ func (r *reader) checkCharacters(i int, line string) {
 		default:
 			continue
 		}
+		r.spoilt[i] = true
 		return // one of these on a line says it
 	}
 }
 
 // fault reports what is wrong at p, up to faultsMax times.
 func (r *reader) fault(p place, message string) {
-	if len(r.faults) < faultsMax {
+	if len(r.faults) < faultsMax && !r.spoilt[p.line] {
 		r.faults = append(r.faults, faultAt(r.lines, p, message))
 	}
 }
@@ -236,7 +286,9 @@ func (r *reader) list(depth int) node {
 			r.recover(column)
 		}
 		n.items = append(n.items, item)
-		r.aligned(column)
+		if !r.aligned(column) {
+			n.lost, n.items[len(n.items)-1].lost = true, true
+		}
 	}
 	return n
 }
@@ -258,18 +310,25 @@ func (r *reader) mapping(depth int) node {
 		if readable {
 			n.fields = append(n.fields, field{key, value})
 		}
-		r.aligned(column)
+		if !r.aligned(column) {
+			n.lost = true
+			if readable {
+				n.fields[len(n.fields)-1].value.lost = true
+			}
+		}
+		n.lost = n.lost || !readable
 	}
 	return n
 }
 
 // aligned refuses what follows an entry and is indented deeper than it.
-func (r *reader) aligned(column int) {
+func (r *reader) aligned(column int) bool {
 	if r.done() || r.at <= column {
-		return
+		return true
 	}
 	r.faultHere(`not aligned with the lines above; a text of several lines needs quotes and \n, or |`)
 	r.recover(column)
+	return false
 }
 
 // key reads a key and its colon.
