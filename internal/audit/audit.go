@@ -15,6 +15,7 @@ package audit
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"golang.org/x/mod/sumdb/note"
 
@@ -26,6 +27,10 @@ type Options struct {
 	VKey       string // pinned verifier key; empty takes the one the log names, which proves nothing about who signed
 	Remembered []byte // a signed checkpoint the auditor kept; nil leaves completeness unchecked
 	FaultsMax  int    // how many faults a report lists; 0 is FaultsMax
+
+	Compared [][]byte      // signed checkpoints that others were shown, to be states of this log too
+	Brackets []Bracket     // moments known from elsewhere, to hold dates against
+	Skew     time.Duration // how far clocks may differ; 0 is Skew
 
 	// LinksOnly looks at links and tree and at nothing else of an event, to
 	// measure what that takes. Its report is never good: it says that events were
@@ -74,6 +79,9 @@ type Verifier struct {
 	total  uint64 // events to come, for progress
 	examiner
 	tree
+	clock clock
+	ops   operations
+	again func(from, to uint64, fn func(seq uint64, event []byte) error) error // reads the log once more; nil where nothing can
 
 	leaf   events.Hash            // of the last position; zero where unknown
 	next   uint64                 // seq the next entry must have
@@ -94,15 +102,16 @@ type Verifier struct {
 func NewVerifier(checkpoint []byte, opts Options) (*Verifier, error) {
 	v := &Verifier{
 		opts: opts, signed: checkpoint, next: 1, examiner: examiner{links: opts.LinksOnly},
-		roots: map[uint64]events.Hash{}, report: newReport(opts.FaultsMax),
+		roots: map[uint64]events.Hash{}, report: newReport(opts.FaultsMax), ops: newOperations(), clock: newClock(opts.Brackets, opts.Skew),
 	}
+	v.examiner.ops = &v.ops
 	if opts.VKey != "" {
 		var err error
 		if v.pinned, err = note.NewVerifier(opts.VKey); err != nil {
 			return nil, fmt.Errorf("verifier key: %w", err)
 		}
 	}
-	for _, signed := range [][]byte{checkpoint, opts.Remembered} {
+	for _, signed := range append([][]byte{checkpoint, opts.Remembered}, opts.Compared...) {
 		if c, err := readCheckpoint(signed); err == nil { // Finish tells what is wrong with it
 			v.roots[c.Size] = emptyRoot
 		}
@@ -179,6 +188,10 @@ func (v *Verifier) entry(position uint64, e *entry, before events.Hash) {
 		v.fault(Fault{Check: "time", Seq: position, Expected: "not before " + v.time.String(), Found: e.time.String()})
 	}
 	v.time = e.time
+	v.dated(position, e.time)
+	if e.operation.hash != 0 {
+		v.ops.add(e.operation)
+	}
 }
 
 // first checks event 1 and returns the prev it must have.

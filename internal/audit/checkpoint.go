@@ -31,6 +31,10 @@ func sha(b []byte) events.Hash { return sha256.Sum256(b) }
 
 var errNote = errors.New("not a signed checkpoint")
 
+// ReadCheckpoint reads a signed checkpoint strictly, without regard to who
+// signed it.
+func ReadCheckpoint(signed []byte) (Checkpoint, error) { return readCheckpoint(signed) }
+
 // readCheckpoint reads a signed checkpoint strictly, without regard to who
 // signed it: exactly three lines as the writer forms them, then an empty line,
 // then signature lines in canonical base64.

@@ -21,6 +21,7 @@ type entry struct {
 	kind       string                // the type of event 1
 	created    *events.LedgerCreated // nil in any other event
 	faults     []Fault               // of its payload
+	operation  operationUse          // of a decision
 }
 
 // examiner looks at entries one by one, in any order. It belongs to one
@@ -30,6 +31,7 @@ type examiner struct {
 	payload  func(seq uint64, open bool) (Payload, error)
 	required bool // every committed payload must be there, not the open ones alone
 	skimmer  events.Skimmer
+	ops      *operations // whose hash of operation ids; nil where they are not looked at
 
 	opened, sealed uint64 // payloads that could be looked at, and not
 }
@@ -48,6 +50,9 @@ func (x *examiner) examine(position uint64, b []byte) entry {
 	found.created, _ = e.Body.(*events.LedgerCreated)
 	if position == 1 {
 		found.kind = string(e.Body.Type())
+	}
+	if _, ok := e.Body.(*events.Decision); ok && x.ops != nil {
+		found.operation = x.ops.use(position, b)
 	}
 	x.payloadOf(position, e, &found)
 	return found

@@ -129,7 +129,7 @@ func (v *Verifier) giveUp(c *chunk, base uint64, n int) {
 func (v *Verifier) examineChunk(s *Source, base uint64, sizes []uint64) *chunk {
 	to := min(base+chunkSize, s.Size)
 	c := &chunk{
-		entries: make([]entry, 0, to-base), tree: tree{base: base, size: base}, examiner: examiner{links: v.links, required: v.required},
+		entries: make([]entry, 0, to-base), tree: tree{base: base, size: base}, examiner: examiner{links: v.links, required: v.required, ops: &v.ops},
 	}
 	at, _ := slices.BinarySearch(sizes, base+1)
 	c.sizes = sizes[at:]

@@ -166,7 +166,7 @@ func VerifyExport(fsys fs.FS, opts Options) (*Report, error) {
 	if claimed > 0 && x.size > claimed {
 		v.fault(Fault{Check: "checkpoint", Seq: claimed + 1, To: x.size, Expected: fmt.Sprintf("%d events, as the checkpoint says", claimed), Found: fmt.Sprintf("%d", x.size)})
 	}
-	v.total, v.nodes = x.size, x.node
+	v.total, v.nodes, v.again = x.size, x.node, x.events
 	payloads := map[uint64]bool{}
 	v.payload = func(seq uint64, _ bool) (Payload, error) {
 		p, err := x.payload(seq)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/mod/sumdb/note"
 )
@@ -73,19 +74,20 @@ func (f Fault) String() string {
 // Report is the result of a verification, of three questions kept apart: is
 // what is here untouched, is everything here, and is what it says right?
 type Report struct {
-	Verdict      string  `json:"verdict"` // authentic, consistent, failed or could not check
-	Origin       string  `json:"origin"`
-	Events       uint64  `json:"events"`
-	Head         string  `json:"head"` // leaf hash of the last event
-	Root         string  `json:"root"`
-	Key          string  `json:"key"`        // verifier key that the checkpoint was checked with
-	KeySource    string  `json:"key_source"` // pinned, or the data itself
-	Integrity    Verdict `json:"integrity"`
-	Completeness Verdict `json:"completeness"`
-	Semantics    Verdict `json:"semantics"`
-	Faults       []Fault `json:"faults"`      // the first, by seq
-	FaultsMore   uint64  `json:"faults_more"` // how many were found beyond these
-	Exit         int     `json:"exit"`
+	Verdict      string   `json:"verdict"` // authentic, consistent, failed or could not check
+	Origin       string   `json:"origin"`
+	Events       uint64   `json:"events"`
+	Head         string   `json:"head"` // leaf hash of the last event
+	Root         string   `json:"root"`
+	Key          string   `json:"key"`        // verifier key that the checkpoint was checked with
+	KeySource    string   `json:"key_source"` // pinned, or the data itself
+	Integrity    Verdict  `json:"integrity"`
+	Completeness Verdict  `json:"completeness"`
+	Semantics    Verdict  `json:"semantics"`
+	Notes        []string `json:"notes,omitempty"` // signed checkpoints that contradict each other, or the log
+	Faults       []Fault  `json:"faults"`          // the first, by seq
+	FaultsMore   uint64   `json:"faults_more"`     // how many were found beyond these
+	Exit         int      `json:"exit"`
 }
 
 // report collects faults while a verification runs.
@@ -159,6 +161,8 @@ func (v *Verifier) Finish() *Report {
 		v.treeCheck(),
 		v.checkpointCheck(key, err),
 		v.payloadCheck(),
+		v.operationsCheck(v.again),
+		v.clockCheck(),
 	}
 	if v.links {
 		const open = "events were not parsed, only their links and tree were looked at"
@@ -166,6 +170,10 @@ func (v *Verifier) Finish() *Report {
 		r.Integrity.Checks[3] = Check{Name: "time", Status: NotRun, Open: open}
 	}
 	r.Completeness.Checks = []Check{v.rememberedCheck(key, err)}
+	if len(v.opts.Compared) > 0 {
+		r.Completeness.Checks = append(r.Completeness.Checks, v.comparedCheck(key, err))
+	}
+	r.Notes = v.notes()
 	r.Semantics = Verdict{NotRun, []Check{{Name: "replay", Status: NotRun, Open: "decisions were not judged again: a wrong decision that was properly sealed is not found"}}}
 	r.Faults, r.FaultsMore = v.sorted(), v.more
 	if v.failed["files"] {
@@ -176,6 +184,21 @@ func (v *Verifier) Finish() *Report {
 	}
 	r.Settle()
 	return r
+}
+
+// notes are the signed checkpoints behind a verdict that one of them gives:
+// whoever signed both of two that cannot be states of one log is convicted by
+// them alone.
+func (v *Verifier) notes() (list []string) {
+	if !v.failed["remembered"] && !v.failed["compare"] {
+		return nil
+	}
+	for _, n := range append([][]byte{v.signed, v.opts.Remembered}, v.opts.Compared...) {
+		if n != nil && utf8.Valid(n) && !slices.Contains(list, string(n)) {
+			list = append(list, string(n))
+		}
+	}
+	return list
 }
 
 // nothing turns every check of an empty log into one that could not be done.

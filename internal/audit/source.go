@@ -57,7 +57,7 @@ func VerifyLog(s *Source, opts Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.total, v.required = s.Size, true
+	v.total, v.required, v.again = s.Size, true, s.Events
 	if !v.links {
 		v.payload = func(seq uint64, _ bool) (Payload, error) { return s.Payload(seq) }
 	}

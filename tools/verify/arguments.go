@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/ledgerd/ledgerd/internal/audit"
 )
@@ -29,7 +30,7 @@ type part struct {
 var parts []*part
 
 func init() {
-	parts = []*part{&dataSource, &exportSource, &remembering, &pinning, &judging, &reporting, &later}
+	parts = []*part{&dataSource, &exportSource, &remembering, &dating, &pinning, &comparing, &judging, &mirroring, &reporting, &later}
 }
 
 // arguments are what verify was asked.
@@ -43,6 +44,12 @@ type arguments struct {
 	output           string
 	server           string
 	quorum           int
+
+	compared [2]string
+	seen     string
+	skew     time.Duration
+	mirror   string
+	in       io.Reader // for what is read from -
 }
 
 func usage() string {
@@ -64,7 +71,12 @@ func parse(args []string) (*arguments, error) {
 			p.flags(a, f)
 		}
 	}
-	if err := f.Parse(args); err != nil {
+	err := f.Parse(args)
+	if err == nil && a.compared[0] != "" && f.NArg() > 0 { // the second file stands alone
+		a.compared[1] = f.Arg(0)
+		err = f.Parse(f.Args()[1:])
+	}
+	if err != nil {
 		return nil, err
 	}
 	if f.NArg() > 0 {
@@ -98,6 +110,9 @@ func (a *arguments) choose(given map[string]bool) error {
 			return fmt.Errorf("give one of --%s and --%s", a.source.source, p.source)
 		}
 		a.source = p
+	}
+	if a.source == nil && a.compared[0] != "" {
+		a.source = &comparedAlone
 	}
 	if a.source == nil {
 		return errors.New("give one of " + strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1])

@@ -8,12 +8,14 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/ledgerd/ledgerd/internal/audit"
 	"github.com/ledgerd/ledgerd/internal/replay"
@@ -22,7 +24,7 @@ import (
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
 // run is the whole command but for the process around it.
-func run(args []string, _ io.Reader, stdout, stderr io.Writer) int {
+func run(args []string, in io.Reader, stdout, stderr io.Writer) int {
 	a, err := parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(stdout, usage())
@@ -32,6 +34,7 @@ func run(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "verify: %v\n%s", err, usage())
 		return audit.ExitImpossible
 	}
+	a.in = in
 	report, err := a.verify(stderr)
 	if err != nil {
 		fmt.Fprintf(stderr, "verify: could not check: %s\n", plain(err.Error()))
@@ -93,6 +96,7 @@ func (a *arguments) verify(stderr io.Writer) (*audit.Report, error) {
 			return nil, err
 		}
 	}
+	slices.SortStableFunc(report.Faults, func(a, b audit.Fault) int { return cmp.Compare(a.Seq-1, b.Seq-1) }) // of no event: last
 	report.Settle()
 	return report, nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"flag"
 	"fmt"
 	"maps"
@@ -58,7 +57,6 @@ func (a *arguments) replay(report *audit.Report, source replay.Source) audit.Che
 			listed++
 		}
 	}
-	slices.SortStableFunc(report.Faults, func(a, b audit.Fault) int { return cmp.Compare(a.Seq-1, b.Seq-1) }) // of no event: last
 	report.FaultsMore += r.Found - uint64(listed)
 	return check
 }

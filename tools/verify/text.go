@@ -43,6 +43,12 @@ func text(r *audit.Report) string {
 	if r.FaultsMore > 0 {
 		fmt.Fprintf(&b, "and %d more\n", r.FaultsMore)
 	}
+	for _, n := range r.Notes {
+		b.WriteString("\n")
+		for line := range strings.Lines(n) {
+			fmt.Fprintf(&b, "  | %s\n", printable(strings.TrimSuffix(line, "\n")))
+		}
+	}
 	fmt.Fprintf(&b, "\n%s\n", verdict(r))
 	return b.String()
 }

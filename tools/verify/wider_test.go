@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ledgerd/ledgerd/internal/audit"
+	"github.com/ledgerd/ledgerd/internal/audit/logtest"
+	"github.com/ledgerd/ledgerd/internal/events"
+)
+
+// wider are the attacks that take more than an export to try, or to find.
+var wider = []struct {
+	name string
+	run  func(t *testing.T)
+}{
+	{"08 two views, compared", splitView},
+	{"22 an entry dated ahead, or all of them back", datedAhead},
+	{"36 a stream that is not the log", otherStream},
+}
+
+// put writes a file of its own and returns its path.
+func put(t testing.TB, name string, b []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// finds runs verify, which must fail a check and name seq, and returns its
+// report.
+func finds(t testing.TB, check string, seq uint64, args ...string) audit.Report {
+	t.Helper()
+	exit, r := verifyJSON(t, args...)
+	if exit != audit.ExitFail || r.Verdict != "failed" || !failed(r, check) {
+		t.Fatalf("%v: exit %d, %s, %+v", args, exit, r.Verdict, r)
+	}
+	for _, f := range r.Faults {
+		if f.Check == check && f.Seq == seq && f.Expected != "" && f.Found != "" {
+			return r
+		}
+	}
+	t.Fatalf("%v: %s names no seq %d: %+v", args, check, seq, r.Faults)
+	return r
+}
+
+// says runs verify, which must end with an exit code and say something.
+func says(t testing.TB, exit int, text string, args ...string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if got := run(args, nil, &out, &errs); got != exit || !strings.Contains(out.String()+errs.String(), text) {
+		t.Errorf("%v: exit %d, want %d; want %q in\n%s%s", args, got, exit, text, out.String(), errs.String())
+	}
+}
+
+// splitView: two auditors were shown logs of one name, key and size.
+func splitView(t *testing.T) {
+	one := logtest.Sample(testOrigin, 1, 14)
+	other := one.Clone()
+	other.Edit(6, func(e *events.Event) { e.Agent = "other" })
+	other.Relink(7)
+	a, b := put(t, "a.note", one.Note(14)), put(t, "b.note", other.Note(14))
+	for _, dir := range []string{export(t, one.Files()), export(t, other.Files())} { // each by itself is without a fault
+		if exit, r := verifyJSON(t, "--export", dir, "--vkey", one.VKey); exit != audit.ExitPass || r.Completeness.Status != audit.NotRun {
+			t.Errorf("one view alone: exit %d: %+v", exit, r)
+		}
+	}
+	r := finds(t, "compare", 0, "--compare", a, b, "--vkey", one.VKey)
+	if len(r.Notes) != 2 || r.Notes[0] != string(one.Note(14)) || r.Notes[1] != string(other.Note(14)) {
+		t.Errorf("the notes are not shown: %q", r.Notes)
+	}
+	says(t, audit.ExitFail, "two views of one log", "--compare", a, b, "--vkey", one.VKey)
+	says(t, audit.ExitFail, "  | "+testOrigin, "--compare", a, b)
+	says(t, audit.ExitPass, "one root at size 14", "--compare", a, a, "--vkey", one.VKey)
+	says(t, audit.ExitImpossible, "who signed the checkpoints is not known", "--compare", a, a)
+	early, lateOther := put(t, "early", one.Note(9)), put(t, "late", other.Note(14))
+	says(t, audit.ExitImpossible, "takes a consistency proof", "--compare", early, a, "--vkey", one.VKey)
+	whole := export(t, one.Files())
+	says(t, audit.ExitPass, "2 checkpoints are states of this log", "--compare", early, a, "--vkey", one.VKey, "--export", whole)
+	finds(t, "compare", 0, "--compare", early, lateOther, "--vkey", one.VKey, "--export", whole)
+	finds(t, "compare", 13, "--export", export(t, cutTo(one, 12).Files()), "--compare", early, a)
+	says(t, audit.ExitImpossible, "not one signed by the pinned key", "--compare", a, put(t, "forged", logtest.New(testOrigin, 9).Sign(one.Text(14))), "--vkey", one.VKey)
+	says(t, audit.ExitImpossible, "takes two files", "--compare", a)
+	says(t, audit.ExitImpossible, "of two logs", "--compare", a, put(t, "other", logtest.Sample("ledgerd.example/other/1", 1, 9).Note(9)))
+}
+
+func cutTo(l *logtest.Log, n int) *logtest.Log {
+	c := l.Clone()
+	c.Entries = c.Entries[:n]
+	return c
+}
+
+// datedAhead: dates in order are good by themselves; a checkpoint whose time of
+// arrival is known brackets them.
+func datedAhead(t *testing.T) {
+	l := logtest.Sample(testOrigin, 1, 14)
+	kept := put(t, "kept", l.Note(9))
+	seen := time.UnixMicro(int64(logtest.Start)).Add(9 * time.Millisecond).UTC().Format(time.RFC3339Nano)
+	ahead, back := l.Clone(), l.Clone()
+	for i := 11; i < 14; i++ {
+		ahead.Edit(i, func(e *events.Event) { e.Time += events.Time(time.Hour.Microseconds()) })
+	}
+	ahead.Relink(11)
+	says(t, audit.ExitPass, "dates were not held against another clock", "--export", export(t, ahead.Files()))
+	says(t, audit.ExitPass, "14 dates held against 1 moments", "--export", export(t, l.Files()), "--checkpoint", kept, "--seen", seen)
+	finds(t, "clock", 12, "--export", export(t, ahead.Files()), "--checkpoint", put(t, "later", ahead.Note(14)), "--seen", seen)
+	for i := range back.Entries { // the whole log an hour early, and the auditor's checkpoint with it
+		back.Edit(i, func(e *events.Event) { e.Time -= events.Time(time.Hour.Microseconds()) })
+	}
+	back.Relink(0)
+	finds(t, "clock", 10, "--export", export(t, back.Files()), "--checkpoint", put(t, "back", back.Note(9)), "--seen", seen)
+	says(t, audit.ExitImpossible, "--seen goes with --checkpoint", "--export", export(t, l.Files()), "--seen", seen)
+	says(t, audit.ExitImpossible, "--seen:", "--export", export(t, l.Files()), "--checkpoint", kept, "--seen", "noon")
+}
+
+// otherStream: what the stream brought is held against the log.
+func otherStream(t *testing.T) {
+	l := logtest.Sample(testOrigin, 1, 14)
+	whole := export(t, l.Files())
+	lines := func(entries ...[]byte) string {
+		return put(t, "mirror.jsonl", append(bytes.Join(entries, []byte("\n")), '\n'))
+	}
+	same := lines(l.Entries...)
+	says(t, audit.ExitPass, "14 events from 1 on are those of the log", "--export", whole, "--mirror", same)
+	says(t, audit.ExitPass, "the mirror ends at event 9; 10–14 were not compared", "--export", whole, "--mirror", lines(l.Entries[:9]...))
+	says(t, audit.ExitPass, "the mirror begins at event 5", "--export", whole, "--mirror", lines(l.Entries[4:]...))
+	other := l.Clone()
+	other.Edit(6, func(e *events.Event) { e.Agent = "other" })
+	finds(t, "mirror", 7, "--export", whole, "--mirror", lines(other.Entries...))
+	if exit, r := verifyJSON(t, "--export", whole); exit != audit.ExitPass || failed(r, "mirror") {
+		t.Errorf("without the mirror: exit %d", exit)
+	}
+	finds(t, "mirror", 8, "--export", whole, "--mirror", lines(append(l.Clone().Entries[:7:7], l.Entries[8:]...)...)) // one left out
+	finds(t, "mirror", 15, "--export", whole, "--mirror", lines(append(l.Clone().Entries, l.Entries[13])...))
+	finds(t, "mirror", 11, "--export", export(t, cutTo(l, 10).Files()), "--mirror", same) // the log was cut, the stream was not
+	finds(t, "mirror", 3, "--export", whole, "--mirror", lines(l.Entries[0], l.Entries[1], []byte("no event"), l.Entries[3]))
+	says(t, audit.ExitImpossible, "holds no event", "--export", whole, "--mirror", put(t, "empty", nil))
+	says(t, audit.ExitImpossible, "a line of over", "--export", whole, "--mirror", put(t, "long", append(bytes.Join(l.Entries[:3], []byte("\n")), bytes.Repeat([]byte("x"), 1<<20)...)))
+	says(t, audit.ExitImpossible, "could not check", "--export", whole, "--mirror", same+"x")
+	in, err := os.Open(same)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	var out bytes.Buffer
+	if exit := run([]string{"--export", whole, "--mirror", "-"}, in, &out, &out); exit != audit.ExitPass {
+		t.Errorf("from the standard input: exit %d: %s", exit, out.String())
+	}
+}
