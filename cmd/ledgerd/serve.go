@@ -88,6 +88,8 @@ func openFault(data string, err error) error {
 	case errors.Is(err, store.ErrNoAnchor), errors.Is(err, store.ErrBehindAnchor), errors.Is(err, store.ErrDiverged),
 		errors.Is(err, store.ErrCorrupt), errors.Is(err, ledger.ErrPayload), errors.Is(err, natsapi.ErrDisagrees):
 		return &exitError{exitIntegrity, fmt.Errorf("%s; nothing was written: run verify --data %s before anything else", plain(err), data)}
+	case errors.Is(err, ledger.ErrRestored):
+		return &exitError{exitIntegrity, fmt.Errorf("%w: what came after the backup may be known to others, so the log has to begin a new epoch\nnext: ledgerd epoch new --from %s --data NEWDIR --reason loss", err, data)}
 	case errors.Is(err, store.ErrStorageLow):
 		return &exitError{exitUnavailable, fmt.Errorf("%w; free some space first", err)}
 	case errors.Is(err, fs.ErrNotExist) && holdsFiles(data):

@@ -87,6 +87,9 @@ type Hooks struct {
 // The caller must call Run next, which also closes it.
 func Open(o Options) (*Ledger, error) {
 	o.ensureDefaults()
+	if err := checkRestored(o.Dir); err != nil {
+		return nil, err
+	}
 	keys, err := readKeys(filepath.Join(o.Dir, "keys"))
 	if err != nil {
 		return nil, err
