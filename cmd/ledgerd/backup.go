@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -107,6 +109,9 @@ twice. "ledgerd epoch new" begins a new epoch from it.`,
 			}
 			var m *backup.Manifest
 			var err error
+			if o.VKey, err = textOrFile(o.VKey); err != nil {
+				return usagef("--vkey: %w", err)
+			}
 			if check {
 				m, _, err = backup.Check(from, o.VKey)
 			} else {
@@ -122,8 +127,18 @@ twice. "ledgerd epoch new" begins a new epoch from it.`,
 	cmd.Flags().StringVar(&data, "data", "", "the data directory to make")
 	cmd.Flags().BoolVar(&check, "check", false, "verify the backup and write nothing")
 	cmd.Flags().StringVar(&o.Keys, "keys", "", "directory with the ledger's keys, for a backup without")
-	cmd.Flags().StringVar(&o.VKey, "vkey", "", "the key that must have signed the checkpoint (default: the one the log names)")
+	cmd.Flags().StringVar(&o.VKey, "vkey", "", "the key that must have signed the checkpoint, or @FILE that holds it (default: the one the log names)")
 	return cmd
+}
+
+// textOrFile is a text given by itself, or as @FILE that holds it.
+func textOrFile(s string) (string, error) {
+	name, isFile := strings.CutPrefix(s, "@")
+	if !isFile {
+		return s, nil
+	}
+	b, err := os.ReadFile(name)
+	return strings.TrimSpace(string(b)), err
 }
 
 func (a *app) showRestored(from, data string, m *backup.Manifest, keys bool) error {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/ledgerd/ledgerd/internal/audit"
@@ -36,16 +37,35 @@ func served(t testing.TB) *replaytest.Session {
 	return s
 }
 
-// made is a backup with keys of a ledger at rest.
+var shared struct {
+	once sync.Once
+	root string
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	os.RemoveAll(shared.root)
+	os.Exit(code)
+}
+
+// made is a backup with keys of a ledger at rest: one for all tests, not to be
+// changed.
 func made(t testing.TB) (data, dir string) {
 	t.Helper()
-	s := served(t)
-	s.Scenario()
-	s.Stop()
-	dir = filepath.Join(t.TempDir(), "backup")
-	_, err := backup.Write(s.Options.Dir, dir, backup.Options{Keys: true})
-	must(t, err)
-	return s.Options.Dir, dir
+	shared.once.Do(func() {
+		var err error
+		shared.root, err = os.MkdirTemp("", "backup")
+		must(t, err)
+		o := ledger.Options{Dir: filepath.Join(shared.root, "data")}
+		must(t, ledger.Init(o.Dir, ledger.InitOptions{}))
+		s := replaytest.Start(t, o)
+		s.Family()
+		s.Scenario()
+		s.Stop()
+		_, err = backup.Write(o.Dir, filepath.Join(shared.root, "backup"), backup.Options{Keys: true})
+		must(t, err)
+	})
+	return filepath.Join(shared.root, "data"), filepath.Join(shared.root, "backup")
 }
 
 // A backup taken while the ledger works is whole: it verifies, every decision in

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/ledgerd/ledgerd/internal/audit"
+	"github.com/ledgerd/ledgerd/internal/ledger"
 )
 
 // Manifest says what a backup holds.
@@ -38,7 +39,7 @@ type File struct {
 }
 
 const (
-	manifestFile   = "manifest.json"
+	manifestFile   = ledger.ManifestFile
 	manifestFormat = "ledgerd-backup/1"
 
 	manifestBytesMax = 64 << 20

@@ -16,14 +16,19 @@ const RestoredFile = "restored"
 // and a new epoch can follow from it.
 var ErrRestored = errors.New("restored from a backup, and not to be gone on with")
 
-// checkRestored refuses a directory that was made of a backup.
+// ManifestFile lies in a backup, which is no data directory yet.
+const ManifestFile = "manifest.json"
+
+// checkRestored refuses a backup, and a directory that was made of one.
 func checkRestored(dir string) error {
-	_, err := os.Lstat(filepath.Join(dir, RestoredFile))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
+	for _, name := range []string{RestoredFile, ManifestFile} {
+		_, err := os.Lstat(filepath.Join(dir, name))
+		if err == nil {
+			err = ErrRestored
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("open %s: %s: %w", dir, name, err)
+		}
 	}
-	return fmt.Errorf("open %s: %w", dir, ErrRestored)
+	return nil
 }
