@@ -52,6 +52,7 @@ func (l *Ledger) Recorded(seq uint64, full bool, run *projection.Run) ([]byte, e
 type Proof struct {
 	Index      uint64 // seq−1
 	Leaf       events.Hash
+	Event      []byte // its exact bytes
 	Hashes     []events.Hash
 	Checkpoint []byte // the signed note
 }
@@ -78,11 +79,46 @@ func (l *Ledger) Prove(seq uint64) (Proof, error) {
 	if err != nil {
 		return Proof{}, err
 	}
-	p := Proof{Index: seq - 1, Leaf: events.LeafHash(b), Checkpoint: signed}
+	p := Proof{Index: seq - 1, Leaf: events.LeafHash(b), Event: b, Checkpoint: signed}
 	for _, h := range path {
 		p.Hashes = append(p.Hashes, events.Hash(h))
 	}
 	return p, nil
+}
+
+// Consistency shows that the log of To events begins with that of From events.
+type Consistency struct {
+	From, To   uint64
+	Hashes     []events.Hash
+	Checkpoint []byte // the signed note of To; nil where the newest is of another size
+}
+
+// ProveConsistency returns the proof from a size to another; to 0 is the size of
+// the newest checkpoint, and one is signed where none covers both yet.
+func (l *Ledger) ProveConsistency(from, to uint64) (Consistency, error) {
+	if from == 0 || max(from, to) > l.Durable() {
+		return Consistency{}, store.ErrNotFound
+	}
+	if max(from, to) > l.signed.Load() {
+		if err := l.checkpoint(); err != nil {
+			return Consistency{}, err
+		}
+	}
+	l.signing.Lock()
+	size, signed := l.signed.Load(), *l.lastNote.Load()
+	l.signing.Unlock()
+	c := Consistency{From: from, To: to}
+	if to == 0 || to == size {
+		c.To, c.Checkpoint = size, signed
+	}
+	path, err := tlog.ProveTree(int64(c.To), int64(from), l.store)
+	if err != nil {
+		return Consistency{}, err
+	}
+	for _, h := range path {
+		c.Hashes = append(c.Hashes, events.Hash(h))
+	}
+	return c, nil
 }
 
 // StateAt folds the log from its start to seq. It takes as long as that does.

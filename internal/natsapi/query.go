@@ -116,15 +116,15 @@ func (w asker) mayAsk(what string) reason.Code {
 	case RoleAdmin, RoleObserver, RoleAuditor:
 		return ""
 	case RoleAgent:
-		if slices.Contains([]string{"capabilities", "explain", "run", "decision", "proof", "checkpoint", "grants"}, what) {
+		if slices.Contains([]string{"capabilities", "explain", "run", "decision", "proof", "checkpoint", "consistency", "grants"}, what) {
 			return ""
 		}
 	case RoleApprover:
-		if what == "run" || what == "decision" || what == "checkpoint" {
+		if what == "run" || what == "decision" || what == "checkpoint" || what == "consistency" {
 			return ""
 		}
 	case RoleHandler, RoleRegistrar:
-		if what == "checkpoint" {
+		if what == "checkpoint" || what == "consistency" {
 			return ""
 		}
 	}
@@ -177,6 +177,8 @@ func (a *api) answer(s *projection.State, w asker, what string, q *wire.QueryReq
 		return a.events(s, w, q)
 	case "proof":
 		return a.proof(s, w, q)
+	case "consistency":
+		return a.consistency(q)
 	case "checkpoint":
 		return func() []byte { return wire.Encode(wire.Checkpoint{Checkpoint: string(a.ledger.Checkpoint())}) }
 	}
@@ -410,21 +412,3 @@ func (a *api) events(s *projection.State, w asker, q *wire.QueryRequest) func() 
 }
 
 const eventsScanMax = 10_000 // events looked at for one page; next tells where to go on
-
-func (a *api) proof(s *projection.State, w asker, q *wire.QueryRequest) func() []byte {
-	e, err := a.durable(q.Seq)
-	if err != nil || e.Agent != w.id && !w.sees(s, e.Agent) {
-		return refusal(reason.NotFound)
-	}
-	return func() []byte {
-		p, err := a.ledger.Prove(q.Seq)
-		if err != nil {
-			return wire.Error(reason.NotFound)
-		}
-		out := wire.Proof{Seq: q.Seq, Index: p.Index, Leaf: p.Leaf.String(), Hashes: []string{}, Checkpoint: string(p.Checkpoint)}
-		for _, h := range p.Hashes {
-			out.Hashes = append(out.Hashes, h.String())
-		}
-		return wire.Encode(out)
-	}
-}

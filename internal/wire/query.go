@@ -21,7 +21,9 @@ type QueryRequest struct {
 	Root        string // agents
 	Resource    string // resources: that one alone
 	After       string // agents, principals, resources, grants: continue behind this id
-	From        uint64 // events, history
+	From        uint64 // events, history, consistency
+	To          uint64 // consistency; 0 = as far as the newest checkpoint
+	Event       bool   // proof: with the event's bytes
 	Limit       uint64 // events, agents, principals, resources, grants, history; 0 = as many as fit
 	Category    string // events
 	Agent       string // events
@@ -56,7 +58,16 @@ var queries = map[string]func(*fields, *QueryRequest){
 	"history": func(f *fields, q *QueryRequest) {
 		q.From, q.Limit = f.optPositive("from"), f.optPositive("limit")
 	},
-	"proof":      func(f *fields, q *QueryRequest) { q.Seq = f.positive("seq") },
+	"proof": func(f *fields, q *QueryRequest) {
+		q.Seq = f.positive("seq")
+		if f.has("event") {
+			q.Event = f.boolean("event")
+		}
+	},
+	"consistency": func(f *fields, q *QueryRequest) {
+		q.From, q.To = f.positive("from"), f.optPositive("to")
+		f.check(q.To == 0 || q.From <= q.To)
+	},
 	"checkpoint": func(*fields, *QueryRequest) {},
 	"agents": func(f *fields, q *QueryRequest) {
 		q.Root, q.After, q.Limit = f.optID("root"), f.optID("after"), f.optPositive("limit")
@@ -217,6 +228,18 @@ type Proof struct {
 	Leaf       string   `json:"leaf"`
 	Hashes     []string `json:"hashes"`
 	Checkpoint string   `json:"checkpoint"`
+	TlogProof  string   `json:"tlog_proof"`      // the same as a C2SP tlog-proof
+	Event      string   `json:"event,omitempty"` // its exact bytes, where asked for
+}
+
+// Consistency answers the query of that name: RFC 6962 consistency of the trees
+// of the first From and the first To events. The checkpoint is that of To, and
+// absent where the newest one is of another size.
+type Consistency struct {
+	From       uint64   `json:"from"`
+	To         uint64   `json:"to"`
+	Hashes     []string `json:"hashes"`
+	Checkpoint string   `json:"checkpoint,omitempty"`
 }
 
 // Policy answers the query of that name: the document in force, byte for byte.

@@ -120,7 +120,8 @@ func TestDecodeQuery(t *testing.T) {
 		{"decision", `{"operation_id":"op","agent_id":"bob"}`, QueryRequest{OperationID: "op", AgentID: "bob"}},
 		{"explain", `{"seq":7}`, QueryRequest{Seq: 7}},
 		{"explain", `{"operation":"memory.read","request":{"b":1,"a":2}}`, QueryRequest{Operation: "memory.read", Request: []byte(`{"a":2,"b":1}`)}},
-		{"proof", `{"seq":1}`, QueryRequest{Seq: 1}},
+		{"proof", `{"seq":1}`, QueryRequest{Seq: 1}}, {"proof", `{"seq":1,"event":true}`, QueryRequest{Seq: 1, Event: true}},
+		{"consistency", `{"from":1}`, QueryRequest{From: 1}}, {"consistency", `{"from":2,"to":2}`, QueryRequest{From: 2, To: 2}},
 		{"checkpoint", `{}`, QueryRequest{}},
 		{"agents", `{"root":"bob","after":"bob","limit":5}`, QueryRequest{Root: "bob", After: "bob", Limit: 5}},
 		{"events", `{"from":1,"limit":2,"category":"memory","agent":"bob"}`, QueryRequest{From: 1, Limit: 2, Category: "memory", Agent: "bob"}},
@@ -143,7 +144,7 @@ func TestDecodeQuery(t *testing.T) {
 		{"explain", `{}`}, {"explain", `{"operation":"memory.read"}`}, {"explain", `{"request":{}}`}, {"explain", `{"seq":1,"request":{}}`},
 		{"explain", `{"seq":1,"operation":"memory.read"}`}, {"explain", `{"seq":1,"operation":"memory.read","request":{}}`},
 		{"explain", `{"operation":"memory.read","request":[]}`}, {"explain", `{"operation":"memory.read","request":null}`},
-		{"proof", `{}`}, {"proof", `{"seq":-1}`}, {"checkpoint", `{"seq":1}`}, {"agents", `{"limit":0}`},
+		{"proof", `{}`}, {"proof", `{"seq":-1}`}, {"proof", `{"seq":1,"event":1}`}, {"consistency", `{}`}, {"consistency", `{"from":0}`}, {"consistency", `{"from":3,"to":2}`}, {"consistency", `{"to":2}`}, {"checkpoint", `{"seq":1}`}, {"agents", `{"limit":0}`},
 		{"events", `{}`}, {"events", `{"from":1}`}, {"events", `{"from":0,"limit":1}`}, {"events", `{"from":1,"limit":1,"category":"a.b"}`},
 	} {
 		if got, code := DecodeQuery(c.what, []byte(c.request)); code != reason.MalformedRequest || got != nil {
