@@ -219,6 +219,7 @@ type (
 	Denies       = wire.Denies
 	Explanation  = wire.Explanation
 	Proof        = wire.Proof
+	Consistency  = wire.Consistency
 	Policy       = wire.Policy
 	Activated    = wire.Activated
 )
@@ -429,6 +430,21 @@ func (c *Client) Checkpoint(ctx context.Context) (string, error) {
 // Proof asks for the inclusion proof of one event.
 func (c *Client) Proof(ctx context.Context, seq uint64) (*Proof, error) {
 	return ask[Proof](ctx, c, "proof", map[string]uint64{"seq": seq})
+}
+
+// ProofWithEvent is Proof with the event's bytes, for those who may read the log.
+func (c *Client) ProofWithEvent(ctx context.Context, seq uint64) (*Proof, error) {
+	return ask[Proof](ctx, c, "proof", map[string]any{"seq": seq, "event": true})
+}
+
+// Consistency asks for the proof that the log of to events begins with that of
+// from; to 0 is the newest checkpoint, which comes with it.
+func (c *Client) Consistency(ctx context.Context, from, to uint64) (*Consistency, error) {
+	args := map[string]uint64{"from": from}
+	if to > 0 {
+		args["to"] = to
+	}
+	return ask[Consistency](ctx, c, "consistency", args)
 }
 
 func ask[Answer any](ctx context.Context, c *Client, what string, args any) (*Answer, error) {
