@@ -30,7 +30,7 @@ type part struct {
 var parts []*part
 
 func init() {
-	parts = []*part{&dataSource, &exportSource, &remembering, &dating, &pinning, &comparing, &judging, &mirroring, &reporting, &later}
+	parts = []*part{&dataSource, &exportSource, &proofSource, &consistencySource, &holding, &remembering, &dating, &pinning, &comparing, &judging, &mirroring, &reporting, &later}
 }
 
 // arguments are what verify was asked.
@@ -39,6 +39,8 @@ type arguments struct {
 
 	data, export     string
 	checkpoint, vkey string
+	receipt, proof   string
+	consistency      string
 	judged           bool
 	faults           int
 	output           string

@@ -420,7 +420,7 @@ func TestExitCodes(t *testing.T) {
 		{"no such key file", []string{"--export", good, "--vkey", "@/no/such/file"}, 2, "could not check"},
 		{"empty key", []string{"--export", good, "--vkey", ""}, 2, "--vkey is empty"},
 		{"replay of a log it cannot judge", []string{"--export", export(t, unsigned), "--replay"}, 2, "replay"},
-		{"nothing named", nil, 2, "--data and --export"},
+		{"nothing named", nil, 2, "--data, --export"},
 		{"both named", []string{"--export", good, "--data", good}, 2, "--data and --export"},
 		{"empty name", []string{"--export", ""}, 2, "names no directory"},
 		{"empty checkpoint name", []string{"--export", good, "--checkpoint", ""}, 2, "names no file"},

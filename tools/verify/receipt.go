@@ -1,0 +1,321 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/ledgerd/ledgerd/internal/audit"
+)
+
+// holding is what somebody was promised: the log must hold the receipt's event.
+var holding = part{
+	usage: "  --receipt FILE     a receipt, or the reply it came with: the log must hold exactly this event\n",
+	flags: func(a *arguments, f *flag.FlagSet) { f.StringVar(&a.receipt, "receipt", "", "") },
+	refuse: func(a *arguments, given map[string]bool) error {
+		return refuseEmpty(given, "file", map[string]string{"receipt": a.receipt})
+	},
+	then: (*arguments).holds,
+}
+
+// proofSource verifies a receipt without the log.
+var proofSource = part{
+	usage:  "  --proof FILE       a C2SP tlog-proof for the event of --receipt, as ledgerd proof makes it\n",
+	flags:  func(a *arguments, f *flag.FlagSet) { f.StringVar(&a.proof, "proof", "", "") },
+	source: "proof",
+	refuse: func(a *arguments, given map[string]bool) error {
+		if given["proof"] && !given["receipt"] {
+			return errors.New("--proof of what? give --receipt FILE")
+		}
+		if err := withoutLog(given, "proof", "receipt"); err != nil {
+			return err
+		}
+		return refuseEmpty(given, "file", map[string]string{"proof": a.proof})
+	},
+	open: (*arguments).openProof,
+}
+
+// consistencySource verifies without the log that a newer checkpoint continues
+// the remembered one.
+var consistencySource = part{
+	usage: `  --consistency FILE a newer checkpoint and the proof that it continues that of --checkpoint, as ledgerd proof
+                     consistency makes it
+
+`,
+	flags:  func(a *arguments, f *flag.FlagSet) { f.StringVar(&a.consistency, "consistency", "", "") },
+	source: "consistency",
+	refuse: func(a *arguments, given map[string]bool) error {
+		if given["consistency"] && !given["checkpoint"] {
+			return errors.New("--consistency with what? give --checkpoint FILE, the one remembered from before")
+		}
+		if err := withoutLog(given, "consistency", ""); err != nil {
+			return err
+		}
+		return refuseEmpty(given, "file", map[string]string{"consistency": a.consistency})
+	},
+	open: (*arguments).openConsistency,
+}
+
+// withoutLog refuses what a source without events cannot answer.
+func withoutLog(given map[string]bool, source, also string) error {
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		switch name {
+		case source, also, "checkpoint", "vkey", "faults", "o", "data", "export", "proof", "consistency": // two sources are refused by themselves
+		default:
+			if given[source] {
+				return fmt.Errorf("--%s is about a log, and --%s comes without: give --data or --export instead", name, source)
+			}
+		}
+	}
+	return nil
+}
+
+// holds adds to the report on a log whether it holds the receipt's event.
+func (a *arguments) holds(s *subject, report *audit.Report) error {
+	if a.receipt == "" || a.proof != "" {
+		return nil
+	}
+	r, err := readReceipt(a.receipt)
+	if err != nil {
+		return err
+	}
+	check := audit.Check{Name: "receipt", Status: audit.Pass, Text: fmt.Sprintf("event %d is the one that was promised", r.Seq)}
+	if s.log == nil {
+		check = audit.Check{Name: "receipt", Status: audit.Impossible, Open: "the log cannot be read"}
+	} else if err := inLog(s, r, report.Origin); err != nil {
+		check = failure(report, "receipt", err)
+	}
+	report.Completeness.Checks = append(report.Completeness.Checks, check)
+	return nil
+}
+
+func inLog(s *subject, r *audit.Receipt, origin string) error {
+	source, err := s.log()
+	switch {
+	case err != nil:
+		return err
+	case r.Origin != "" && r.Origin != origin:
+		return &audit.Fault{Check: "receipt", Seq: r.Seq, Expected: fmt.Sprintf("the log %+q", r.Origin), Found: fmt.Sprintf("%+q", origin)}
+	case r.Seq > source.Size:
+		return &audit.Fault{Check: "receipt", Seq: r.Seq, Expected: "event " + r.EventID + ", hash " + r.Hash.String(), Found: fmt.Sprintf("a log of %d events", source.Size)}
+	}
+	var event []byte
+	err = source.Events(r.Seq, r.Seq, func(_ uint64, b []byte) error {
+		event = append([]byte{}, b...)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return r.Holds(event)
+}
+
+// failure is a check that did not pass: by its fault, which joins the report's,
+// or because it could not be done.
+func failure(report *audit.Report, name string, err error) audit.Check {
+	var fault *audit.Fault
+	if !errors.As(err, &fault) {
+		return audit.Check{Name: name, Status: audit.Impossible, Open: err.Error()}
+	}
+	report.Faults = append(report.Faults, *fault)
+	return audit.Check{Name: name, Status: audit.Fail}
+}
+
+func (a *arguments) openProof() (*subject, error) {
+	r, err := readReceipt(a.receipt)
+	if err != nil {
+		return nil, err
+	}
+	b, err := readAtMost(a.proof, audit.ProofBytesMax)
+	if err != nil {
+		return nil, err
+	}
+	return &subject{verify: func(opts audit.Options) (*audit.Report, error) {
+		key, err := pinned(opts)
+		if err != nil {
+			return nil, err
+		}
+		return proven(r, b, key, opts), nil
+	}}, nil
+}
+
+// proven is the report on a receipt and its proof.
+func proven(r *audit.Receipt, b []byte, key note.Verifier, opts audit.Options) *audit.Report {
+	report := evidence(key, opts)
+	p, err := audit.ParseInclusionProof(b)
+	if err != nil {
+		report.Integrity.Checks = []audit.Check{failure(report, "proof", &audit.Fault{Check: "proof", Expected: "a tlog-proof", Found: err.Error()})}
+		return report
+	}
+	head := signedBy(report, p.Checkpoint, key)
+	inclusion := audit.Check{Name: "inclusion", Status: audit.Pass, Text: fmt.Sprintf("event %d, hash %s, is in the tree of %d events, by %d hashes", r.Seq, r.Hash, head.Size, len(p.Hashes)),
+		Open: "the id of the event stands in the event, which is not here"}
+	if key != nil {
+		_, err = p.Check(r, key)
+	} else if err = p.CheckPath(r.Hash, head); p.Index != r.Seq-1 {
+		err = &audit.Fault{Check: "inclusion", Seq: r.Seq, Expected: fmt.Sprintf("a proof of index %d", r.Seq-1), Found: fmt.Sprintf("one of index %d", p.Index)}
+	}
+	var fault *audit.Fault
+	switch {
+	case errors.As(err, &fault) && fault.Check == "checkpoint": // said already
+		inclusion = audit.Check{Name: "inclusion", Status: audit.NotRun, Open: "under a root that the key did not sign, nothing is shown"}
+	case err != nil:
+		inclusion = failure(report, "inclusion", err)
+	}
+	report.Integrity.Checks = append(report.Integrity.Checks, inclusion)
+	report.Completeness.Checks = []audit.Check{alike(report, head, p.Checkpoint, key, opts.Remembered)}
+	return report
+}
+
+// evidence is a report on what is checked without the log.
+func evidence(key note.Verifier, opts audit.Options) *audit.Report {
+	report := &audit.Report{KeySource: "none", Faults: []audit.Fault{}}
+	if key != nil {
+		report.Origin, report.Key, report.KeySource = key.Name(), opts.VKey, "pinned"
+	}
+	report.Completeness.Checks = []audit.Check{{Name: "remembered", Status: audit.NotRun, Open: "not checked against a remembered checkpoint: the log may show others another history"}}
+	report.Semantics.Checks = []audit.Check{{Name: "replay", Status: audit.NotRun, Open: "the log is not here: whether the decision is the one the rules give was not checked"}}
+	return report
+}
+
+// pinned is the key that was given, nil for none.
+func pinned(opts audit.Options) (note.Verifier, error) {
+	if opts.VKey == "" {
+		return nil, nil
+	}
+	key, err := note.NewVerifier(opts.VKey)
+	if err != nil {
+		return nil, fmt.Errorf("verifier key: %w", err)
+	}
+	return key, nil
+}
+
+// signedBy adds whether the key signed the checkpoint. Without a key nothing
+// that is shown is authentic, and that is not a pass: anybody could have made it.
+func signedBy(report *audit.Report, signed []byte, key note.Verifier) audit.Checkpoint {
+	head, err := audit.ReadCheckpoint(signed)
+	check := audit.Check{Name: "checkpoint", Status: audit.Impossible, Open: "no key to check the signature with: anybody can have made this; give --vkey"}
+	if key != nil && err == nil {
+		check = audit.Check{Name: "checkpoint", Status: audit.Pass, Text: fmt.Sprintf("size %d, signed", head.Size)}
+		head, err = audit.OpenCheckpoint(signed, key)
+	}
+	if err != nil {
+		expected := "a signed checkpoint"
+		if key != nil {
+			expected = fmt.Sprintf("a checkpoint signed by %+q, key %08x", key.Name(), key.KeyHash())
+		}
+		check = failure(report, "checkpoint", &audit.Fault{Check: "checkpoint", Expected: expected, Found: err.Error()})
+	}
+	if report.Origin == "" {
+		report.Origin = head.Origin
+	}
+	report.Events, report.Root = head.Size, head.Root.String()
+	report.Integrity.Checks = append(report.Integrity.Checks, check)
+	return head
+}
+
+// alike holds a proof's checkpoint against the remembered one, where they are of
+// one size.
+func alike(report *audit.Report, head audit.Checkpoint, signed []byte, key note.Verifier, remembered []byte) audit.Check {
+	const name = "remembered"
+	if remembered == nil {
+		return report.Completeness.Checks[0]
+	}
+	kept, err := rememberedBy(remembered, key)
+	switch {
+	case err != nil:
+		return audit.Check{Name: name, Status: audit.Impossible, Open: err.Error()}
+	case kept.Size != head.Size:
+		return audit.Check{Name: name, Status: audit.Impossible, Open: fmt.Sprintf("the remembered checkpoint is of %d events, the proof's of %d: give --consistency with the proof between them, in a run of its own", kept.Size, head.Size)}
+	}
+	if _, err := (&audit.ConsistencyProof{From: head.Size, Checkpoint: signed}).Check(kept, key); err != nil {
+		return failure(report, name, err)
+	}
+	return audit.Check{Name: name, Status: audit.Pass, Text: "the proof is under the remembered checkpoint"}
+}
+
+func rememberedBy(signed []byte, key note.Verifier) (audit.Checkpoint, error) {
+	if key == nil {
+		return audit.Checkpoint{}, errors.New("no key to check the remembered checkpoint with: give --vkey")
+	}
+	kept, err := audit.OpenCheckpoint(signed, key)
+	switch {
+	case err != nil:
+		return kept, fmt.Errorf("the remembered checkpoint is not signed by the pinned key: %w", err)
+	case kept.Size == 0:
+		return kept, errors.New("the remembered checkpoint covers no event")
+	}
+	return kept, nil
+}
+
+func (a *arguments) openConsistency() (*subject, error) {
+	b, err := readAtMost(a.consistency, audit.ProofBytesMax)
+	if err != nil {
+		return nil, err
+	}
+	return &subject{verify: func(opts audit.Options) (*audit.Report, error) {
+		key, err := pinned(opts)
+		if err != nil {
+			return nil, err
+		}
+		return continued(b, key, opts), nil
+	}}, nil
+}
+
+// continued is the report on a newer checkpoint and the remembered one.
+func continued(b []byte, key note.Verifier, opts audit.Options) *audit.Report {
+	report := evidence(key, opts)
+	p, err := audit.ParseConsistencyProof(b)
+	if err != nil {
+		report.Integrity.Checks = []audit.Check{failure(report, "proof", &audit.Fault{Check: "proof", Expected: "a consistency proof", Found: err.Error()})}
+		return report
+	}
+	head := signedBy(report, p.Checkpoint, key)
+	check := audit.Check{Name: "remembered"}
+	kept, err := rememberedBy(opts.Remembered, key)
+	if err != nil {
+		check.Status, check.Open = audit.Impossible, err.Error()
+	} else if _, err := p.Check(kept, key); err != nil {
+		check = failure(report, "remembered", err)
+		var fault *audit.Fault
+		if errors.As(err, &fault) && fault.Check == "checkpoint" { // said already
+			report.Faults = report.Faults[:len(report.Faults)-1]
+		}
+	} else {
+		check.Status, check.Text = audit.Pass, fmt.Sprintf("the log of %d events begins with the %d of the remembered checkpoint, unchanged", head.Size, kept.Size)
+	}
+	report.Completeness.Checks = []audit.Check{check}
+	return report
+}
+
+func readReceipt(name string) (*audit.Receipt, error) {
+	b, err := readAtMost(name, audit.ReceiptBytesMax)
+	if err != nil {
+		return nil, err
+	}
+	r, err := audit.ParseReceipt(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return r, nil
+}
+
+// readAtMost reads a file of at most max bytes.
+func readAtMost(name string, max int) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, int64(max)+1))
+	if err == nil && len(b) > max {
+		err = fmt.Errorf("%s is over %d bytes", name, max)
+	}
+	return b, err
+}
