@@ -147,3 +147,19 @@ func SizeOf(signed []byte) uint64 {
 	}
 	return size
 }
+
+// BundleAt is bundle n of a log of size events; its width is 0 if there is none.
+func BundleAt(size, n uint64) Path { return Path{Kind: PathBundle, N: n, Width: widthAt(size, 0, n)} }
+
+// BytesMax bounds the file.
+func (p Path) BytesMax() int {
+	switch p.Kind {
+	case PathTile:
+		return p.Width * tlog.HashSize
+	case PathBundle:
+		return p.Width * (2 + events.EventBytesMax)
+	case PathPayload:
+		return payloadBytesMax
+	}
+	return noteBytesMax
+}

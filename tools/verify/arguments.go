@@ -30,7 +30,7 @@ type part struct {
 var parts []*part
 
 func init() {
-	parts = []*part{&dataSource, &exportSource, &proofSource, &consistencySource, &holding, &remembering, &dating, &pinning, &comparing, &judging, &mirroring, &reporting, &later}
+	parts = []*part{&dataSource, &exportSource, &serverSource, &proofSource, &consistencySource, &holding, &remembering, &dating, &pinning, &comparing, &judging, &mirroring, &reporting, &later}
 }
 
 // arguments are what verify was asked.
@@ -44,7 +44,7 @@ type arguments struct {
 	judged           bool
 	faults           int
 	output           string
-	server           string
+	server           server
 	quorum           int
 
 	compared [2]string
@@ -199,13 +199,10 @@ var reporting = part{
 // later is what a later release brings.
 var later = part{
 	flags: func(a *arguments, f *flag.FlagSet) {
-		f.StringVar(&a.server, "server", "", "")
 		f.IntVar(&a.quorum, "require-quorum", 0, "")
 	},
 	refuse: func(_ *arguments, given map[string]bool) error {
 		switch {
-		case given["server"]:
-			return errors.New("--server comes with a later release: verify a data directory or an export")
 		case given["require-quorum"]:
 			return errors.New("--require-quorum comes with a later release: this one knows no witnesses; use --checkpoint")
 		}

@@ -428,7 +428,7 @@ func TestExitCodes(t *testing.T) {
 		{"argument", []string{"--export", good, "more"}, 2, "no flag"},
 		{"unknown format", []string{"--export", good, "-o", "xml"}, 2, "text or json"},
 		{"no faults", []string{"--export", good, "--faults", "0"}, 2, "at least 1"},
-		{"server", []string{"--server", "nats://x"}, 2, "later release"},
+		{"server", []string{"--server", "nats://x"}, 2, "is no server"},
 		{"quorum", []string{"--export", good, "--require-quorum", "2"}, 2, "later release"},
 	} {
 		var out, errs bytes.Buffer

@@ -22,7 +22,7 @@ var dataSource = part{
 }
 
 var exportSource = part{
-	usage:  "  --export DIR       a directory written by ledgerd export\n\n",
+	usage:  "  --export DIR       a directory written by ledgerd export\n",
 	flags:  func(a *arguments, f *flag.FlagSet) { f.StringVar(&a.export, "export", "", "") },
 	source: "export",
 	open:   (*arguments).openExport,
