@@ -52,6 +52,8 @@ type Fault struct {
 	Where    string `json:"where,omitempty"`
 	Expected string `json:"expected"`
 	Found    string `json:"found"`
+
+	Derivation *Derivation `json:"derivation,omitempty"` // of a decision that is not what the rules give
 }
 
 // String is the fault on one line.

@@ -7,6 +7,7 @@ import (
 	"github.com/ledgerd/ledgerd/internal/policy"
 	"github.com/ledgerd/ledgerd/internal/projection"
 	"github.com/ledgerd/ledgerd/internal/reason"
+	"github.com/ledgerd/ledgerd/internal/sop"
 	"github.com/ledgerd/ledgerd/internal/wire"
 )
 
@@ -48,6 +49,16 @@ type Instead struct {
 	Capabilities policy.Set // that the sender may use itself
 	Writes       policy.Set // where it may write
 	Revision     uint64     // that the record has
+}
+
+// CapabilityOf is the capability that a request takes; empty where none is asked
+// for by itself.
+func CapabilityOf(r *wire.Request) string { return capabilityOf(r) }
+
+// StepCapability is the capability that a step of an action takes.
+func StepCapability(action string) string {
+	step := sop.Step{Action: action}
+	return step.Capability()
 }
 
 // Explain judges a request at now without any effect: no event, no value.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ledgerd/ledgerd/internal/audit"
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/ledger"
 	"github.com/ledgerd/ledgerd/internal/reason"
@@ -82,7 +83,9 @@ func (r *run) judge(c *evidence, found *logged, d *events.Decision) error {
 	if o.KeepsRequest(&c.proposal) {
 		want.Payload = found.Payload // which the request fits, where it was opened
 	}
-	r.compare(found, want)
+	if !r.compare(found, want) {
+		r.explain(found.Seq, func() *audit.Derivation { return r.derive(d, o.Decision, &c.proposal) })
+	}
 	r.due = o.Effects
 	return nil
 }
@@ -105,6 +108,11 @@ func (r *run) compareSteps(whole *logged, o *ledger.Outcome) {
 			return
 		}
 		if !r.compare(step, events.Event{Time: r.steps[0].Time, Agent: o.Decision.Subject, Body: o.Steps[i]}) {
+			r.explain(step.Seq, func() *audit.Derivation {
+				d := r.basis(step.Body.(*events.Decision), o.Steps[i])
+				r.terms(d, o.Decision.Subject, ledger.StepCapability(o.Steps[i].Action))
+				return d
+			})
 			return
 		}
 	}
@@ -363,7 +371,9 @@ func (r *run) effect(found logged) error {
 	if err := r.effectPayload(&found, effect, &want); err != nil {
 		return err
 	}
-	r.compare(&found, want)
+	if !r.compare(&found, want) {
+		r.explainEffect(&found, effect.Body)
+	}
 	open, err := r.openPayload(&found.Event, effect.Open)
 	if err != nil {
 		return err

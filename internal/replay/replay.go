@@ -27,6 +27,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ledgerd/ledgerd/internal/audit"
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/ledger"
 	"github.com/ledgerd/ledgerd/internal/projection"
@@ -100,9 +101,10 @@ const FindingsMax = 100
 
 // Finding is one event that is not what the rules give.
 type Finding struct {
-	Seq      uint64
-	Expected string
-	Found    string
+	Seq        uint64
+	Expected   string
+	Found      string
+	Derivation *audit.Derivation // of a decision, where there is one
 }
 
 // String is the finding as one line.
@@ -123,7 +125,7 @@ func (r *Report) unverifiable(why string) {
 func (r *Report) find(seq uint64, expected, found string) {
 	r.Found++
 	if len(r.Findings) < FindingsMax {
-		r.Findings = append(r.Findings, Finding{seq, expected, found})
+		r.Findings = append(r.Findings, Finding{Seq: seq, Expected: expected, Found: found})
 	}
 }
 
@@ -144,6 +146,8 @@ type run struct {
 	// judged is told of each decision on a proposal before it is folded, with
 	// the proposal or why there is none; nil where nobody asks.
 	judged func(found *logged, d *events.Decision, p *ledger.Proposal, missing string)
+
+	policySeq uint64 // of the event that put the policy in force
 
 	at      *ahead            // the event at hand
 	stored  *projection.State // to compare at its seq
@@ -365,6 +369,9 @@ func (r *run) applyAs(found *logged, open []byte, leaf events.Hash) error {
 		return fmt.Errorf("event %d does not fit the state before it, so that nothing after it can be judged: %w", found.Seq, err)
 	}
 	r.s.Leaf = leaf
+	if _, ok := found.Body.(*events.PolicyActivated); ok {
+		r.policySeq = found.Seq
+	}
 	if r.Stored && found.Seq == r.StoredSeq {
 		r.compareStored()
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strings"
 
+	"github.com/ledgerd/ledgerd/internal/audit"
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/ledger"
 	"github.com/ledgerd/ledgerd/internal/projection"
@@ -42,7 +43,13 @@ func (r *run) stepAtMoment(found logged, d *events.Decision) error {
 		}
 	}
 	r.Judged++
-	r.compare(&found, events.Event{Time: found.Time, Agent: current.Agent, Body: o.Decision})
+	if !r.compare(&found, events.Event{Time: found.Time, Agent: current.Agent, Body: o.Decision}) {
+		r.explain(found.Seq, func() *audit.Derivation {
+			derived := r.basis(d, o.Decision)
+			r.terms(derived, current.Agent, steps[n].Capability())
+			return derived
+		})
+	}
 	r.due = o.Effects
 	return r.apply(&found, nil)
 }

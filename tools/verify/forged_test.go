@@ -291,6 +291,19 @@ var forgeries = []forgery{
 	}},
 }
 
+// terms are what removed the capability, as the report must say.
+var terms = map[string]string{
+	"allowed-instead-of-denied": "declared(helper) not_declared;",
+	"denied-instead-of-allowed": "",
+	"act-under-an-emergency":    "¬emergency emergency_deny;",
+	"revoked-agent-acting":      "declared(worker) revoked;",
+	"wider-than-its-parent":     "",
+	"widened-child":             "",
+	"rule-turned":               "",
+	"quota-exceeded":            "",
+	"foreign-write":             "",
+}
+
 // run has worker run a procedure of one step to its end.
 func (h *history) run() {
 	h.t.Helper()
@@ -322,6 +335,8 @@ type forged struct {
 	Check    string `json:"check"` // which finds it
 	Expected string `json:"expected"`
 	Found    string `json:"found"`
+
+	Derivation *audit.Derivation `json:"derivation,omitempty"`
 }
 
 // publish returns the published directory of an export, which must hold just
@@ -419,7 +434,7 @@ func TestR82_ForgedHistories(t *testing.T) {
 			if r.Faults[0].Seq != seq {
 				t.Errorf("named first: %+v, forged at %d", r.Faults[0], seq)
 			}
-			manifest = append(manifest, forged{f.kind, f.what, seq, check, r.Faults[0].Expected, r.Faults[0].Found})
+			manifest = append(manifest, forged{f.kind, f.what, seq, check, r.Faults[0].Expected, r.Faults[0].Found, r.Faults[0].Derivation})
 		})
 	}
 	t.Run("honest", func(t *testing.T) { // what the same writer leaves when nobody forges
@@ -434,6 +449,20 @@ func TestR82_ForgedHistories(t *testing.T) {
 	})
 	if len(forgeries) < 15 {
 		t.Errorf("only %d kinds", len(forgeries))
+	}
+	for _, f := range manifest {
+		removed := ""
+		if f.Derivation != nil {
+			for _, t := range f.Derivation.Removed {
+				removed += t.Of + " " + t.Why + ";"
+			}
+			if f.Derivation.PolicySeq != 4 || f.Derivation.Policy != "lab-1" || f.Derivation.Recorded == "" || f.Derivation.Recorded == f.Derivation.Recomputed && !strings.HasPrefix(f.Kind, "wrong-policy") && f.Kind != "another-identity" && f.Kind != "other-arguments" {
+				t.Errorf("%s: %+v", f.Kind, f.Derivation)
+			}
+		}
+		if want, ok := terms[f.Kind]; ok && (f.Derivation == nil || removed != want) {
+			t.Errorf("%s: removed by %q, want %q", f.Kind, removed, want)
+		}
 	}
 	text := map[string]any{"origin": forgedOrigin, "vkey": vkey, "forged": manifest}
 	b, err := json.MarshalIndent(text, "", "  ")

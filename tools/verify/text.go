@@ -39,6 +39,11 @@ func text(r *audit.Report) string {
 	}
 	for _, f := range r.Faults {
 		fmt.Fprintf(&b, "FAULT %s\n", printable(plain(f.String())))
+		if f.Derivation != nil {
+			for _, line := range f.Derivation.Lines() {
+				fmt.Fprintf(&b, "      %s\n", printable(line))
+			}
+		}
 	}
 	if r.FaultsMore > 0 {
 		fmt.Fprintf(&b, "and %d more\n", r.FaultsMore)

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +22,13 @@ var wider = []struct {
 }{
 	{"08 two views, compared", splitView},
 	{"22 an entry dated ahead, or all of them back", datedAhead},
+	{"30 a wrong decision, signed", judgedOnly("allowed-instead-of-denied", "denied-instead-of-allowed", "wrong-reason")},
+	{"31 a decision under a policy that is not in the log", judgedOnly("policy-not-in-the-log", "wrong-policy-digest", "shadowed-mandatory-record")},
+	{"32 a write to an ancestor's record, and a read through a hidden one", judgedOnly("foreign-write", "read-through-a-hidden-ancestor")},
+	{"33 a step before the whole procedure was judged", judgedOnly("step-before-the-whole", "step-decision-after-effect", "missing-step-decision")},
+	{"35 allowed, with other arguments", judgedOnly("other-arguments")},
 	{"36 a stream that is not the log", otherStream},
+	{"37 a subject other than the connection's", judgedOnly("another-identity")},
 }
 
 // put writes a file of its own and returns its path.
@@ -56,6 +64,34 @@ func says(t testing.TB, exit int, text string, args ...string) {
 	var out, errs bytes.Buffer
 	if got := run(args, nil, &out, &errs); got != exit || !strings.Contains(out.String()+errs.String(), text) {
 		t.Errorf("%v: exit %d, want %d; want %q in\n%s%s", args, got, exit, text, out.String(), errs.String())
+	}
+}
+
+// judgedOnly: histories of the forged corpus that no hash tells from a true one.
+// Without --replay the report says that decisions were not judged; with it it
+// names the event.
+func judgedOnly(kinds ...string) func(t *testing.T) {
+	return func(t *testing.T) {
+		b, err := os.ReadFile(filepath.Join(corpus, "manifest.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var manifest struct {
+			VKey   string
+			Forged []forged
+		}
+		if err := json.Unmarshal(b, &manifest); err != nil {
+			t.Fatal(err)
+		}
+		for _, kind := range kinds {
+			i := slices.IndexFunc(manifest.Forged, func(f forged) bool { return f.Kind == kind })
+			if i < 0 {
+				t.Fatalf("no %s in the corpus", kind)
+			}
+			dir := filepath.Join(corpus, kind)
+			says(t, audit.ExitPass, "decisions were not judged again", "--export", dir, "--vkey", manifest.VKey)
+			finds(t, "replay", manifest.Forged[i].Seq, "--export", dir, "--vkey", manifest.VKey, "--replay")
+		}
 	}
 }
 
