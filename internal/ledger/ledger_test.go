@@ -892,7 +892,10 @@ func TestManyLargeRequestsAtOnce(t *testing.T) {
 	start(t, o).Stop()
 	l, err := ledger.Open(o)
 	must(t, err)
-	const n = 300
+	n := 300
+	if testing.Short() {
+		n = 100 // with the race detector on top they would wait for too long
+	}
 	answers := make(chan ledger.Answer, n)
 	value := `"` + strings.Repeat("v", 60_000) + `"`
 	for i := range n {
