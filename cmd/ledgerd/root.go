@@ -79,7 +79,7 @@ decision into a log that anyone can verify. Begin with "ledgerd demo".
 		a.demoCommand(), a.initCommand(), a.serveCommand(), a.applyCommand(),
 		a.agentCommand(), a.principalCommand(), a.memoryCommand(), a.grantCommand(), a.restrictionCommand(), a.resourceCommand(), a.sopCommand(), a.runCommand(), a.denyCommand(), a.policyCommand(), a.diffCommand(),
 		a.canICommand(), a.explainCommand(), a.tailCommand(), a.decisionsCommand(),
-		a.backupCommand(), a.restoreCommand(),
+		a.backupCommand(), a.restoreCommand(), a.epochCommand(),
 		a.clockCommand(), a.benchCommand(), a.doctorCommand(), a.exportCommand(), a.proofCommand(), a.tokenCommand(), a.errorsCommand(), a.versionCommand(),
 	)
 	strict(root)

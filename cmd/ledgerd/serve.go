@@ -90,6 +90,8 @@ func openFault(data string, err error) error {
 		return &exitError{exitIntegrity, fmt.Errorf("%s; nothing was written: run verify --data %s before anything else", plain(err), data)}
 	case errors.Is(err, ledger.ErrRestored):
 		return &exitError{exitIntegrity, fmt.Errorf("%w: what came after the backup may be known to others, so the log has to begin a new epoch\nnext: ledgerd epoch new --from %s --data NEWDIR --reason loss", err, data)}
+	case errors.Is(err, ledger.ErrContinued):
+		return &exitError{exitIntegrity, fmt.Errorf("%w; serve that one. This one can be verified and exported", err)}
 	case errors.Is(err, store.ErrStorageLow):
 		return &exitError{exitUnavailable, fmt.Errorf("%w; free some space first", err)}
 	case errors.Is(err, fs.ErrNotExist) && holdsFiles(data):

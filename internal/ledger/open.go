@@ -298,6 +298,12 @@ type InitOptions struct {
 	Store  store.Options
 
 	PolicySigners []string // sorted; one of them has to sign every policy
+
+	// Of the next epoch of another log:
+	Previous *events.Previous // that log
+	Admin    string           // the first admin's id; default AdminID
+	AdminKey string           // its public key; empty makes one, with keys/admin.nk
+	After    events.Time      // of that log's last event, which no event is before
 }
 
 // Init makes a new ledger in dir, which must not exist or be empty: keys,
@@ -329,13 +335,16 @@ func Init(dir string, o InitOptions) error {
 
 // found writes the keys, event 1 and the anchor of a new ledger.
 func found(tmp string, st *store.Store, o InitOptions) error {
-	created, err := makeKeys(filepath.Join(tmp, "keys"), o.Origin)
+	created, err := makeKeys(filepath.Join(tmp, "keys"), o)
 	if err != nil {
 		return err
 	}
-	created.Ledger, created.PolicySigners = o.Ledger, o.PolicySigners
+	created.Ledger, created.PolicySigners, created.Previous = o.Ledger, o.PolicySigners, o.Previous
+	if o.Admin != "" {
+		created.AdminID = o.Admin
+	}
 	e := events.Event{
-		Seq: 1, Prev: events.GenesisHash(o.Origin), Time: newClock(o.Clock, 0).now(), Agent: events.System, Body: created,
+		Seq: 1, Prev: events.GenesisHash(o.Origin), Time: newClock(o.Clock, o.After).now(), Agent: events.System, Body: created,
 	}
 	sealer, err := newSealer(o.Origin, make([]byte, 32), nil)
 	if err != nil {
@@ -384,21 +393,16 @@ type keys struct {
 	seal     []byte
 }
 
-func makeKeys(dir, origin string) (*events.LedgerCreated, error) {
+func makeKeys(dir string, o InitOptions) (*events.LedgerCreated, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	admin, err := nkeys.CreateUser()
-	if err != nil {
-		return nil, err
-	}
-	seed, err := admin.Seed()
-	if err != nil {
-		return nil, err
-	}
-	public, err := admin.PublicKey()
-	if err != nil {
-		return nil, err
+	origin, public := o.Origin, o.AdminKey
+	if public == "" {
+		var err error
+		if public, err = makeAdmin(dir); err != nil {
+			return nil, err
+		}
 	}
 	checkpointKey, checkpointVkey, err := note.GenerateKey(rand.Reader, origin)
 	if err != nil {
@@ -413,7 +417,7 @@ func makeKeys(dir, origin string) (*events.LedgerCreated, error) {
 		return nil, err
 	}
 	for name, text := range map[string]string{
-		"admin.nk": string(seed), "checkpoint.key": checkpointKey, "checkpoint.vkey": checkpointVkey,
+		"checkpoint.key": checkpointKey, "checkpoint.vkey": checkpointVkey,
 		"permit.key": permitKey, "seal.key": hex.EncodeToString(seal[:]),
 	} {
 		if err := writeSynced(filepath.Join(dir, name), text+"\n"); err != nil {
@@ -424,6 +428,22 @@ func makeKeys(dir, origin string) (*events.LedgerCreated, error) {
 		Format: events.Format, Origin: origin, AdminID: AdminID, AdminPublicKey: public,
 		CheckpointKey: checkpointVkey, PermitKey: permitVkey,
 	}, nil
+}
+
+// makeAdmin makes the first admin's key.
+func makeAdmin(dir string) (public string, err error) {
+	admin, err := nkeys.CreateUser()
+	if err != nil {
+		return "", err
+	}
+	seed, err := admin.Seed()
+	if err != nil {
+		return "", err
+	}
+	if public, err = admin.PublicKey(); err != nil {
+		return "", err
+	}
+	return public, writeSynced(filepath.Join(dir, "admin.nk"), string(seed)+"\n")
 }
 
 func writeSynced(path, text string) error {

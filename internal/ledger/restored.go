@@ -16,14 +16,24 @@ const RestoredFile = "restored"
 // and a new epoch can follow from it.
 var ErrRestored = errors.New("restored from a backup, and not to be gone on with")
 
+// ContinuedFile lies in a data directory whose log another epoch continues.
+const ContinuedFile = "continued"
+
+// ErrContinued says that another epoch continues a log.
+var ErrContinued = errors.New("another epoch continues this log")
+
 // ManifestFile lies in a backup, which is no data directory yet.
 const ManifestFile = "manifest.json"
 
-// checkRestored refuses a backup, and a directory that was made of one.
+// checkRestored refuses a backup, a directory that was made of one, and one whose
+// log goes on elsewhere.
 func checkRestored(dir string) error {
-	for _, name := range []string{RestoredFile, ManifestFile} {
+	for _, name := range []string{ContinuedFile, RestoredFile, ManifestFile} {
 		_, err := os.Lstat(filepath.Join(dir, name))
-		if err == nil {
+		switch {
+		case err == nil && name == ContinuedFile:
+			err = ErrContinued
+		case err == nil:
 			err = ErrRestored
 		}
 		if !errors.Is(err, fs.ErrNotExist) {

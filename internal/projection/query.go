@@ -55,6 +55,9 @@ func (s *State) PolicyDigest() events.Hash {
 	return s.Policy.Digest
 }
 
+// Document is the text of the policy in force; it must not be changed.
+func (s *State) Document() []byte { return s.document }
+
 // VersionDigest returns the digest of the document that has the version.
 func (s *State) VersionDigest(version string) (events.Hash, bool) {
 	d, ok := s.versions[version]

@@ -21,6 +21,17 @@ type dirLock struct {
 	info os.FileInfo
 }
 
+// Lock keeps every writer away from the data directory dir until it is released,
+// or returns ErrLocked where one is at work.
+func Lock(dir string, opts Options) (release func() error, err error) {
+	sys := opts.fs()
+	lock, err := lockDir(sys, dbDir(sys, dir))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	return lock.release, nil
+}
+
 // lockDir locks the directory at path, or returns ErrLocked at once.
 func lockDir(vfsys vfs.FS, path string) (*dirLock, error) {
 	if vfs.Root(vfsys) != vfs.Default {
