@@ -735,6 +735,9 @@ func TestR82_AStoredProjectionOfAnotherStateIsFound(t *testing.T) {
 		if !report.Stored || report.StoredSame != same || (report.Found == 0) != same {
 			t.Errorf("%s bent: report %+v", name, report)
 		}
+		if !same && (report.Found < 2 || !strings.HasPrefix(report.Findings[1].Where, "projection ") || report.Findings[1].Expected == report.Findings[1].Found) {
+			t.Errorf("%s bent: no key of a projection is named: %v", name, report.Findings)
+		}
 		if !same && report.Findings[0].Seq != l.storedSeq {
 			t.Errorf("%s: found at %d, stored at %d", name, report.Findings[0].Seq, l.storedSeq)
 		}

@@ -104,12 +104,17 @@ type Finding struct {
 	Seq        uint64
 	Expected   string
 	Found      string
+	Where      string            // in a projection; empty for the log
 	Derivation *audit.Derivation // of a decision, where there is one
 }
 
 // String is the finding as one line.
 func (f Finding) String() string {
-	return fmt.Sprintf("event %d: expected %s, found %s", f.Seq, f.Expected, f.Found)
+	where := ""
+	if f.Where != "" {
+		where = f.Where + ": "
+	}
+	return fmt.Sprintf("event %d: %sexpected %s, found %s", f.Seq, where, f.Expected, f.Found)
 }
 
 // Unjudged is the number of decisions that could not be judged.
@@ -380,10 +385,19 @@ func (r *run) applyAs(found *logged, open []byte, leaf events.Hash) error {
 
 // compareStored compares the stored state with the one folded up to its seq.
 func (r *run) compareStored() {
-	want, got := r.s.Digest(), r.stored.Digest()
+	want, got, stored := r.s.Digest(), r.stored.Digest(), r.stored
 	r.stored = nil
-	if r.StoredSame = want == got; !r.StoredSame {
-		r.find(r.StoredSeq, "the stored state to be the one folded from the log: "+want.String(), got.String())
+	if r.StoredSame = want == got; r.StoredSame {
+		return
+	}
+	r.find(r.StoredSeq, "the stored state to be the one folded from the log: "+want.String(), got.String())
+	differences := r.s.Diff(stored, differencesMax)
+	last := r.lastTouched(differences)
+	for i, d := range differences {
+		r.find(r.StoredSeq, orNone(d.Want), orNone(d.Got))
+		if n := len(r.Findings); uint64(n) == r.Found {
+			r.Findings[n-1].Where = fmt.Sprintf("projection %s, key %s, last touched by %s", d.Projection, quote(d.Key), last[i])
+		}
 	}
 }
 

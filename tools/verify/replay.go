@@ -53,7 +53,7 @@ func (a *arguments) replay(report *audit.Report, source replay.Source) audit.Che
 	listed := 0
 	for _, f := range r.Findings {
 		if len(report.Faults) < a.faults {
-			report.Faults = append(report.Faults, audit.Fault{Check: "replay", Seq: f.Seq, Expected: f.Expected, Found: f.Found, Derivation: f.Derivation})
+			report.Faults = append(report.Faults, audit.Fault{Check: "replay", Seq: f.Seq, Where: f.Where, Expected: f.Expected, Found: f.Found, Derivation: f.Derivation})
 			listed++
 		}
 	}

@@ -2,7 +2,11 @@ package main
 
 import (
 	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +17,10 @@ import (
 	"github.com/ledgerd/ledgerd/internal/audit"
 	"github.com/ledgerd/ledgerd/internal/audit/logtest"
 	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/ledger"
+	"github.com/ledgerd/ledgerd/internal/policy"
+	"github.com/ledgerd/ledgerd/internal/projection"
+	"github.com/ledgerd/ledgerd/internal/store"
 )
 
 // wider are the attacks that take more than an export to try, or to find.
@@ -22,6 +30,8 @@ var wider = []struct {
 }{
 	{"08 two views, compared", splitView},
 	{"22 an entry dated ahead, or all of them back", datedAhead},
+	{"28 a projection edited", projected},
+	{"29 a projection that says it stands further on", stale},
 	{"30 a wrong decision, signed", judgedOnly("allowed-instead-of-denied", "denied-instead-of-allowed", "wrong-reason")},
 	{"31 a decision under a policy that is not in the log", judgedOnly("policy-not-in-the-log", "wrong-policy-digest", "shadowed-mandatory-record")},
 	{"32 a write to an ancestor's record, and a read through a hidden one", judgedOnly("foreign-write", "read-through-a-hidden-ancestor")},
@@ -188,4 +198,111 @@ func otherStream(t *testing.T) {
 	if exit := run([]string{"--export", whole, "--mirror", "-"}, in, &out, &out); exit != audit.ExitPass {
 		t.Errorf("from the standard input: exit %d: %s", exit, out.String())
 	}
+}
+
+// plant writes the state that lies beside a log anew, bent, with the ledger's
+// own keys.
+func plant(t *testing.T, dir string, bend func(*projection.State)) {
+	t.Helper()
+	st, err := store.OpenReadOnly(dir, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	state, err := ledger.StoredState(dir, st)
+	if err != nil || state == nil {
+		t.Fatal(state, err)
+	}
+	bend(state)
+	hexKey, err := os.ReadFile(filepath.Join(dir, "keys", "seal.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealKey, err := hex.DecodeString(strings.TrimSpace(string(hexKey)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mac := hmac.New(sha256.New, sealKey)
+	fmt.Fprintf(mac, "ledgerd/state/v1\n%s", st.Origin())
+	b, err := state.EncodeSnapshot(mac.Sum(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := filepath.Glob(filepath.Join(dir, "state", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range old {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "state", fmt.Sprintf("0-%d", state.Seq)), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// projected: the state that the ledger serves from is edited, the log is not.
+// The report names the projection, the key, both values and the last event that
+// had to do with it.
+func projected(t *testing.T) {
+	dir := realLedger(t)
+	plant(t, dir, func(*projection.State) {})
+	says(t, audit.ExitPass, "the stored state of seq", "--data", dir, "--replay")
+	for name, c := range map[string]struct {
+		bend  func(*projection.State)
+		where string
+		found string
+	}{
+		"a record": {func(s *projection.State) {
+			s.Record("report_manager", "policy", "external_upload").Mandatory = []byte("true")
+		}, `projection memory, key "report_manager:policy.external_upload", last touched by event `, "value true"},
+		"a capability": {func(s *projection.State) {
+			a := s.Agent("formatter")
+			a.Declared = policy.NewSet(append([]string{"external.upload"}, a.Declared...)...)
+		}, `projection agents, key "formatter", last touched by event `, "external.upload"},
+		"a revocation undone": {func(s *projection.State) { s.Agent("researcher").Revoked = false }, `projection agents, key "researcher", last touched by event `, "revoked false"},
+		"an admin": {func(s *projection.State) { s.Principal("clerk").Role = "admin" }, `projection principals, key "clerk"`, "role admin"},
+	} {
+		plant(t, dir, c.bend)
+		if exit, r := verifyJSON(t, "--data", dir); exit != audit.ExitPass || r.Semantics.Status != audit.NotRun {
+			t.Errorf("%s, by its hashes: exit %d", name, exit)
+		}
+		exit, r := verifyJSON(t, "--data", dir, "--replay")
+		if exit != audit.ExitFail || !failed(r, "replay") {
+			t.Fatalf("%s: exit %d: %+v", name, exit, r)
+		}
+		if !slices.ContainsFunc(r.Faults, func(f audit.Fault) bool {
+			return strings.HasPrefix(f.Where, c.where) && !strings.Contains(f.Where, "no event") && strings.Contains(f.Found, c.found) && !strings.Contains(f.Expected, c.found)
+		}) {
+			t.Errorf("%s is not named: %+v", name, r.Faults)
+		}
+		plant(t, dir, func(s *projection.State) { undo(s) })
+	}
+}
+
+// undo is what the scenario really ends in.
+func undo(s *projection.State) {
+	s.Record("report_manager", "policy", "external_upload").Mandatory = []byte("false")
+	a := s.Agent("formatter")
+	a.Declared = slices.DeleteFunc(slices.Clone(a.Declared), func(c string) bool { return c == "external.upload" })
+	s.Agent("researcher").Revoked = true
+	s.Principal("clerk").Role = "registrar"
+}
+
+// stale: the state says that it stands further on than what is folded into it.
+func stale(t *testing.T) {
+	dir := realLedger(t)
+	seq := uint64(0)
+	plant(t, dir, func(s *projection.State) {
+		seq = s.Seq
+		s.Record("researcher", "notes", "a").Revision-- // as before the last write
+	})
+	says(t, audit.ExitPass, "decisions were not judged again", "--data", dir)
+	r := finds(t, "replay", seq, "--data", dir, "--replay")
+	if !strings.Contains(fmt.Sprint(r.Faults), "researcher:notes.a") {
+		t.Errorf("%+v", r.Faults)
+	}
+	plant(t, dir, func(s *projection.State) { s.Record("researcher", "notes", "a").Revision++; s.Seq-- }) // and one whose place is another
+	finds(t, "replay", 0, "--data", dir, "--replay")
 }
