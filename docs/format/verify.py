@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Checks a ledgerd export: chain, tree, checkpoint and payloads.
+"""Checks a ledgerd export: chain, tree, checkpoint and payloads; and receipts and
+proofs without the log.
 
 Written from docs/FORMAT.md alone, with the standard library alone, as a second
 opinion on the verifier in Go. Section numbers below are that document's.
 
-    verify.py EXPORT [--vkey KEY|@FILE] [--checkpoint FILE]
+    verify.py EXPORT [--vkey KEY|@FILE] [--checkpoint FILE] [--receipt FILE]
+    verify.py --receipt FILE --proof FILE --vkey KEY|@FILE
+    verify.py --consistency FILE --checkpoint FILE --vkey KEY|@FILE
     verify.py --vectors DIRECTORY
 
 It names the first bad event and exits with 0 if every check asked for passed,
@@ -343,11 +346,13 @@ def read_checkpoint(b):
     root = strict_base64(root)
     need(root is not None and len(root) == 32, "checkpoint: no root")
     need(signatures.endswith("\n"), "checkpoint: no signature")
+    need(all(c >= " " or c == "\n" for c in signatures), "checkpoint: a control character")
+    need(signatures.count("\n") <= 100, "checkpoint: too many signatures")
     signed = []
     for line in signatures[:-1].split("\n"):
         m = re.fullmatch("\u2014 ([^ +]+) ([A-Za-z0-9+/=]+)", line)
         sig = m and strict_base64(m[2])
-        need(sig and len(sig) > 4, "checkpoint: malformed signature line")
+        need(sig and len(sig) > 4 and not any(map(str.isspace, m[1])), "checkpoint: malformed signature line")
         signed.append((m[1], sig))
     return origin, int(size), root, (text + "\n").encode(), signed
 
@@ -605,7 +610,7 @@ class Tiles:
         need(stored == h, f"{name} holds {stored.hex()}, the entries give {h.hex()}", (index << (8 * level)) + 1)
 
 
-def verify_export(files, vkey=None, remembered=None):
+def verify_export(files, vkey=None, remembered=None, receipt=None):
     """Returns what to say of a good export; raises Fault or Impossible."""
     if "checkpoint" not in files.names:
         raise Impossible("there is no checkpoint")
@@ -634,9 +639,15 @@ def verify_export(files, vkey=None, remembered=None):
         need(e["prev"] == prev.hex(), f"expected prev {prev.hex()}, found {e['prev']}", seq)
         need(e["time"] >= time, f"expected a time not before {time}, found {e['time']}", seq)
         known.add(check_payload(files, e, seq))
+        if receipt and seq == receipt["seq"]:
+            need(receipt["hash"] == leaf_hash(b), f"expected the receipt's hash {receipt['hash'].hex()}, found {leaf_hash(b).hex()}", seq)
+            need(receipt["event_id"] == e["id"], f"expected the receipt's event {receipt['event_id']}, found {e['id']}", seq)
         prev, time = leaf_hash(b), e["time"]
         if kept and seq == kept[1]:
             at_kept = tree.root()
+    if receipt:
+        need(receipt["origin"] in (None, origin), f"expected the receipt's log {receipt['origin']}, found {origin}")
+        need(receipt["seq"] <= size, f"expected the receipt's event, found a log of {size} events", receipt["seq"])
     need(tree.root() == root, f"expected root {root.hex()} at size {size}, found {tree.root().hex()}")
     known |= tiles.names | {"tile/entries/" + path for path, _ in rows(size, 0)}
     strangers = sorted(files.names - known)
@@ -669,6 +680,126 @@ def check_remembered(signed, kept, origin, size, root, vkey, named):
         raise Fault(f"another key than the one that signed the remembered checkpoint: {f}", 1) from None
     need(size >= kept[1], f"expected at least {kept[1]} events, found {size}", size + 1)
     need(root == kept[2], f"expected the remembered root {kept[2].hex()} at size {kept[1]}, found {root and root.hex()}")
+
+
+# --- 14: receipts and proofs ---------------------------------------------------
+
+PROOF_MAX = 131072
+RECEIPT_MAX = 786432
+
+
+def read_receipt(b):
+    """origin (None in a reply), seq, event_id and hash."""
+    if len(b) > RECEIPT_MAX:
+        raise Impossible("the receipt is too long")
+    try:
+        text = Reader(b).text()
+    except (Fault, RecursionError) as f:
+        raise Impossible(f"the receipt cannot be read: {f}") from None
+    r = json.loads(text)
+    if not isinstance(r, dict) or r.get("type") not in ("io.ledgerd.receipt.v1", "io.ledgerd.decision.v1"):
+        raise Impossible("this is no receipt")
+    origin = None
+    if r["type"] == "io.ledgerd.receipt.v1":
+        origin = r.get("origin")
+        if set(r) != {"type", "origin", "seq", "event_id", "hash"} or not isinstance(origin, str) or not ORIGIN.fullmatch(origin):
+            raise Impossible("the receipt has other members than a receipt has")
+    seq, event_id, h = r.get("seq"), r.get("event_id"), r.get("hash")
+    if type(seq) is not int or seq < 1:
+        raise Impossible("the receipt names no seq")
+    if not isinstance(event_id, str) or not UUID7.fullmatch(event_id):
+        raise Impossible("the receipt names no event id")
+    if not isinstance(h, str) or not HASH.fullmatch(h) or h == ZEROS:
+        raise Impossible("the receipt names no hash")
+    return {"origin": origin, "seq": seq, "event_id": event_id, "hash": bytes.fromhex(h)}
+
+
+def read_path(b, word, head=""):
+    """number, hashes and checkpoint of a proof."""
+    need(len(b) <= PROOF_MAX, "proof: too long")
+    try:
+        text = b.decode("utf-8")
+    except UnicodeDecodeError:
+        raise Fault("proof: no UTF-8") from None
+    need(text.startswith(head), "proof: of another format")
+    path, found, signed = text[len(head):].partition("\n\n")
+    need(found, "proof: no checkpoint")
+    lines = path.split("\n")
+    if head and lines[0].startswith("extra "):
+        need(strict_base64(lines.pop(0)[6:]), "proof: no extra data")
+    m = lines and re.fullmatch(word + r" (0|[1-9][0-9]{0,15})", lines[0])
+    need(m and int(m[1]) <= INTEGER_MAX, f"proof: no line {word} with a number")
+    hashes = [strict_base64(line) for line in lines[1:]]
+    need(len(hashes) <= 63 and all(h is not None and len(h) == 32 for h in hashes), "proof: a line that is no hash")
+    read_checkpoint(signed.encode())
+    return int(m[1]), hashes, signed.encode()
+
+
+def split_at(n):
+    """The largest power of two smaller than n."""
+    return 1 << (n - 1).bit_length() - 1
+
+
+def path_root(m, n, leaf, hashes):
+    if n == 1:
+        need(not hashes, "inclusion: expected fewer hashes in the proof")
+        return leaf
+    need(hashes, "inclusion: expected more hashes in the proof")
+    k, h = split_at(n), hashes[-1]
+    if m < k:
+        return node_hash(path_root(m, k, leaf, hashes[:-1]), h)
+    return node_hash(h, path_root(m - k, n - k, leaf, hashes[:-1]))
+
+
+def path_roots(m, n, old, hashes, whole):
+    if m == n:
+        need(len(hashes) == (0 if whole else 1), "consistency: expected another number of hashes in the proof")
+        return (old, old) if whole else (hashes[0], hashes[0])
+    need(hashes, "consistency: expected more hashes in the proof")
+    k, h = split_at(n), hashes[-1]
+    if m <= k:
+        a, b = path_roots(m, k, old, hashes[:-1], whole)
+        return a, node_hash(b, h)
+    a, b = path_roots(m - k, n - k, old, hashes[:-1], False)
+    return node_hash(h, a), node_hash(h, b)
+
+
+def check_inclusion(receipt, proof, vkey):
+    """Returns the size of the checkpoint under which the receipt is shown."""
+    index, hashes, signed = read_path(proof, "index", "c2sp.org/tlog-proof@v1\n")
+    if vkey:
+        origin, size, root = open_checkpoint(signed, vkey)
+    else:
+        origin, size, root = read_checkpoint(signed)[:3]
+    need(receipt["origin"] in (None, origin), f"expected a proof of the log {receipt['origin']}, found {origin}")
+    need(index == receipt["seq"] - 1, f"expected a proof of index {receipt['seq'] - 1}, found {index}", receipt["seq"])
+    need(index < size, f"expected a checkpoint of more than {index} events, found {size}", receipt["seq"])
+    found = path_root(index, size, receipt["hash"], hashes)
+    need(found == root, f"expected root {root.hex()}, found {found.hex()}", receipt["seq"])
+    if not vkey:
+        raise Impossible("no key to check the signature with: anybody can have made this proof (--vkey)")
+    return size
+
+
+def check_consistency(remembered, proof, vkey):
+    """Returns the remembered size and that of the checkpoint that continues it."""
+    old_size, hashes, signed = read_path(proof, "old")
+    need(old_size > 0, "proof: from a log of no events")
+    if not vkey:
+        raise Impossible("no key to check the signatures with (--vkey)")
+    origin, size, root = open_checkpoint(signed, vkey)
+    try:
+        kept = open_checkpoint(remembered, vkey)
+    except Fault as f:
+        raise Impossible(f"the remembered checkpoint is not signed by the key: {f}") from None
+    if kept[1] == 0:
+        raise Impossible("the remembered checkpoint covers no event")
+    need(size >= kept[1], f"expected at least {kept[1]} events, found {size}")
+    need(size > kept[1] or root == kept[2], f"expected root {kept[2].hex()} at size {size}, found {root.hex()}")
+    need(old_size == kept[1], f"expected a proof from size {kept[1]}, found {old_size}")
+    old, new = path_roots(old_size, size, kept[2], hashes, True)
+    need(old == kept[2] and new == root, f"expected the roots {kept[2].hex()} and {root.hex()}, found {old.hex()} and {new.hex()}")
+    return kept[1], size
 
 
 # --- 13: vectors --------------------------------------------------------------
@@ -721,7 +852,33 @@ def check_golden(d):
     return len(log)
 
 
+def check_proofs(d):
+    """The vectors of section 14."""
+    with open(d + "/vkey", encoding="utf-8") as f:
+        vkey = f.read().strip()
+    cases = [json.loads(b) for b in lines(d + "/cases.jsonl")]
+    need(len(cases) > 40 and {c["exit"] for c in cases} == {0, 1, 2}, "too few cases")
+    for c in cases:
+        part = {name: base64.b64decode(c.get(name, "")) for name in ("receipt", "proof", "remembered")}
+        got = 0
+        try:
+            if c["kind"] == "inclusion":
+                check_inclusion(read_receipt(part["receipt"]), part["proof"], vkey)
+            elif c["kind"] == "consistency":
+                check_consistency(part["remembered"], part["proof"], vkey)
+            else:
+                read_receipt(part["receipt"])
+        except Fault:
+            got = 1
+        except Impossible:
+            got = 2
+        need(got == c["exit"], f"{c['kind']}: {c['why']}: expected {c['exit']}, found {got}")
+    return f"{len(cases)} receipts and proofs"
+
+
 def check_vectors(d):
+    if os.path.exists(d + "/cases.jsonl"):
+        return check_proofs(d)
     counts = {"golden events": check_golden(d)}
     types = [b for b in open(d + "/types.jsonl", "rb").read().split(b"\n")][:-1]
     meta = load(d + "/types.json")
@@ -752,7 +909,7 @@ def arguments(args):
     args = list(args)
     while args:
         a = args.pop(0)
-        if a in ("--vkey", "--checkpoint", "--vectors"):
+        if a in ("--vkey", "--checkpoint", "--vectors", "--receipt", "--proof", "--consistency"):
             if not args or a in options:
                 raise Impossible(f"{a} needs one value")
             options[a] = args.pop(0)
@@ -763,18 +920,31 @@ def arguments(args):
     return options, positional
 
 
-def read_small(path):
+def read_small(path, most=NOTE_MAX):
     with open(path, "rb") as f:
-        return f.read(NOTE_MAX + 1)
+        return f.read(most + 1)
+
+
+def run_proof(options, vkey):
+    """Receipts and proofs without the log."""
+    if "--proof" in options:
+        if "--receipt" not in options or "--consistency" in options or "--checkpoint" in options:
+            raise Impossible(f"--proof goes with --receipt and --vkey\n{__doc__}")
+        receipt = read_receipt(read_small(options["--receipt"], RECEIPT_MAX))
+        size = check_inclusion(receipt, read_small(options["--proof"], PROOF_MAX), vkey)
+        return (f"event {receipt['seq']}, hash {receipt['hash'].hex()}, is in the tree of {size} events\n"
+                "not checked: the event, its id, whether others are shown another history (--consistency)\nauthentic")
+    if "--checkpoint" not in options or "--receipt" in options:
+        raise Impossible(f"--consistency goes with --checkpoint and --vkey\n{__doc__}")
+    old, new = check_consistency(read_small(options["--checkpoint"]), read_small(options["--consistency"], PROOF_MAX), vkey)
+    return f"the log of {new} events begins with the {old} of the remembered checkpoint\nnot checked: the events\nauthentic"
 
 
 def run(args):
     options, positional = arguments(args)
     if "--vectors" in options:
         return f"vectors agree: {check_vectors(options['--vectors'])}"
-    if len(positional) != 1 or not os.path.isdir(positional[0]):
-        raise Impossible(f"name one export directory\n{__doc__}")
-    vkey, remembered = options.get("--vkey"), None
+    vkey, remembered, receipt = options.get("--vkey"), None, None
     if vkey is not None and vkey.startswith("@"):
         vkey = read_small(vkey[1:]).decode("utf-8", "replace").strip()
     if vkey is not None:
@@ -782,11 +952,17 @@ def run(args):
             read_vkey(vkey)
         except ValueError as err:
             raise Impossible(f"--vkey: {err}") from None
+    if not positional and ("--proof" in options or "--consistency" in options):
+        return run_proof(options, vkey)
+    if len(positional) != 1 or not os.path.isdir(positional[0]) or "--proof" in options or "--consistency" in options:
+        raise Impossible(f"name one export directory\n{__doc__}")
     if "--checkpoint" in options:
         remembered = read_small(options["--checkpoint"])
         if not remembered:
             raise Impossible("the remembered checkpoint is empty")
-    origin, size, root = verify_export(Directory(positional[0]), vkey, remembered)
+    if "--receipt" in options:
+        receipt = read_receipt(read_small(options["--receipt"], RECEIPT_MAX))
+    origin, size, root = verify_export(Directory(positional[0]), vkey, remembered, receipt)
     said = f"{origin}: {size} events, root {root.hex()}\n"
     if not remembered:
         said += "not checked: a truncated, rewritten or replaced log (--checkpoint)\n"

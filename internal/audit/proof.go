@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
@@ -92,8 +93,8 @@ func parsePath(name, text string) (n uint64, hashes []events.Hash, signed []byte
 			return n, nil, nil, fmt.Errorf("%w: it ends before its checkpoint", errProof)
 		case line == "":
 			signed = []byte(rest)
-			if _, err = readCheckpoint(signed); err == nil && strings.HasSuffix(rest, "\n\n") {
-				err = fmt.Errorf("%w: no signatures", errNote)
+			if _, err = readCheckpoint(signed); err == nil && (strings.HasSuffix(rest, "\n\n") || !utf8.ValidString(rest)) {
+				err = fmt.Errorf("%w: no signatures, or no UTF-8", errNote)
 			}
 			return n, hashes, signed, err
 		}

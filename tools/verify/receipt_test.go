@@ -201,3 +201,89 @@ func TestReceiptArguments(t *testing.T) {
 		}
 	}
 }
+
+const proofVectors = "../../docs/format/vectors/proofs"
+
+// TestR84_ProofsInPython: the second implementation agrees on the published
+// receipts and proofs, and on each of them with one bit of any byte changed:
+// nothing but the event's id, which no proof shows, can change unnoticed.
+func TestR84_ProofsInPython(t *testing.T) {
+	if exit, out := python(t, "--vectors", proofVectors); exit != 0 || !strings.HasPrefix(out, "vectors agree: 183 receipts and proofs") {
+		t.Errorf("exit %d: %s", exit, out)
+	}
+	p := promise(t)
+	vectors := map[string][]byte{}
+	for _, name := range []string{"receipt.json", "10.tlog-proof", "remembered", "newer.consistency", "cases.jsonl"} {
+		b, err := os.ReadFile(filepath.Join(proofVectors, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		vectors[name] = b
+		p.file(name, b)
+	}
+	b, err := os.ReadFile(filepath.Join(proofVectors, "vkey"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.file("vkey", b)
+	p.file("cases.jsonl", bytes.Replace(vectors["cases.jsonl"], []byte(`"exit":1`), []byte(`"exit":0`), 1))
+	if exit, out := python(t, "--vectors", p.dir); exit != 1 {
+		t.Errorf("a wrong list is taken: exit %d: %s", exit, out)
+	}
+	both := func(args ...string) int {
+		var out, errs bytes.Buffer
+		exit := run(append(args, "--vkey", "@"+filepath.Join(p.dir, "vkey")), nil, &out, &errs)
+		other, said := python(t, append(args, "--vkey", "@"+filepath.Join(p.dir, "vkey"))...)
+		if exit != other {
+			t.Errorf("exit %d, in Python %d\n%s%s%s", exit, other, out.String(), errs.String(), said)
+		}
+		return exit
+	}
+	proven := []string{"--receipt", filepath.Join(p.dir, "receipt.json"), "--proof", filepath.Join(p.dir, "10.tlog-proof")}
+	continued := []string{"--consistency", filepath.Join(p.dir, "newer.consistency"), "--checkpoint", filepath.Join(p.dir, "remembered")}
+	if both(proven...) != 0 || both(continued...) != 0 {
+		t.Fatal("the vectors are not good")
+	}
+	checked := 0
+	for name, args := range map[string][]string{"receipt.json": proven, "10.tlog-proof": proven, "newer.consistency": continued, "remembered": continued} {
+		id := bytes.Index(vectors[name], []byte("-7000-8000-"))
+		for i := range vectors[name] {
+			b := bytes.Clone(vectors[name])
+			b[i] ^= 1 << (i % 8)
+			p.file(name, b)
+			shown := both(args...) == 0
+			blank := bytes.TrimSpace(b)
+			harmless := name == "receipt.json" && (id >= 0 && i >= id-13 && i < id+23 || len(blank) < len(vectors[name])-1 || i == len(b)-1)
+			if shown && !harmless {
+				t.Errorf("%s: byte %d changed from %q to %q is not noticed", name, i, vectors[name][i], b[i])
+			}
+			checked++
+		}
+		p.file(name, vectors[name])
+	}
+	t.Logf("%d changed files", checked)
+}
+
+// TestR84_ReceiptsOfAnExportInPython: as the verifier in Go says.
+func TestR84_ReceiptsOfAnExportInPython(t *testing.T) {
+	p := promise(t)
+	dir := export(t, p.log.Files())
+	for seq, exit := range map[int]int{1: 0, 10: 0, 40: 0, 41: 1} {
+		r := receiptOf(t, p.log, min(seq, 40))
+		r.Seq = uint64(seq)
+		for _, change := range []func(){func() {}, func() { r.EventID = "01937a1b-2c02-7000-8000-000000000002"; exit = 1 }, func() { r.Hash[0] ^= 1 }} {
+			change()
+			args := []string{"--receipt", p.file("r", r.Encode()), "--vkey", p.log.VKey}
+			got, _ := verifyJSON(t, append([]string{"--export", dir}, args...)...)
+			other, said := python(t, append([]string{dir}, args...)...)
+			if got != exit || other != exit {
+				t.Errorf("%d: exit %d, in Python %d, want %d: %s", seq, got, other, exit, said)
+			}
+		}
+	}
+	for _, args := range [][]string{{"--proof", "x"}, {"--receipt", "x"}, {"--consistency", "x"}, {dir, "--receipt", "none"}, {dir, "--proof", "x", "--receipt", "x"}} {
+		if exit, out := python(t, args...); exit != 2 {
+			t.Errorf("%v: exit %d: %s", args, exit, out)
+		}
+	}
+}
