@@ -1003,4 +1003,32 @@ var faults = []fault{
 		name: "a clause of another policy", pkg: "internal/ledger", test: "TestAClauseIsThatOfItsPolicy",
 		patches: []patch{{"internal/projection/rules.go", `clauseKey{s.Policy, r.Action, r.Text}`, `clauseKey{nil, r.Action, r.Text}`}},
 	},
+
+	// Receipts and proofs.
+	{
+		name: "a proof under a root that nobody signed", pkg: "internal/audit", test: "TestR84_WhatAProofMustNotShow",
+		patches: []patch{{"internal/audit/proof.go", `	c, err := openCheckpoint(p.Checkpoint, key)
+	if err != nil {
+		return c, unsigned(key, err)
+	}
+	if p.Index`, `	c, err := readCheckpoint(p.Checkpoint)
+	if err != nil {
+		return c, unsigned(key, err)
+	}
+	if p.Index`}},
+	},
+	{
+		name: "a proof of another size than its checkpoint", pkg: "client", test: "TestR81_ProofAndCheckpointAlwaysMatch",
+		patches: []patch{{"internal/ledger/read.go", `path, err := tlog.ProveRecord(int64(size), int64(seq-1), l.store)`, `path, err := tlog.ProveRecord(int64(max(seq, size-1)), int64(seq-1), l.store)`}},
+	},
+	{
+		name: "an agent is given its event", pkg: "client", test: "TestR81_AuditorThroughTheClient",
+		patches: []patch{{"internal/natsapi/proof.go", `if q.Event && !w.full() {`, `if q.Event && w.id == "" {`}},
+	},
+	{
+		name: "a checkpoint is remembered that continues nothing", pkg: "client", test: "TestR81_WhatAnAuditorRefuses",
+		patches: []patch{{"client/receipt.go", `	if a.signed != nil {
+		if err := a.continues(p); err != nil {`, `	if a.signed != nil && p.From == 0 {
+		if err := a.continues(p); err != nil {`}},
+	},
 }
