@@ -30,7 +30,7 @@ type app struct {
 // laterCommands come with later releases; naming them is no typing mistake.
 var laterCommands = []string{
 	"action", "approve", "key", "mcp",
-	"payload", "watch", "witness",
+	"payload", "watch",
 }
 
 const exitCodes = `Exit codes:
@@ -80,7 +80,7 @@ decision into a log that anyone can verify. Begin with "ledgerd demo".
 		a.agentCommand(), a.principalCommand(), a.memoryCommand(), a.grantCommand(), a.restrictionCommand(), a.resourceCommand(), a.sopCommand(), a.runCommand(), a.denyCommand(), a.policyCommand(), a.diffCommand(),
 		a.canICommand(), a.explainCommand(), a.tailCommand(), a.decisionsCommand(),
 		a.backupCommand(), a.restoreCommand(), a.epochCommand(),
-		a.clockCommand(), a.benchCommand(), a.doctorCommand(), a.exportCommand(), a.proofCommand(), a.tokenCommand(), a.errorsCommand(), a.versionCommand(),
+		a.clockCommand(), a.benchCommand(), a.doctorCommand(), a.exportCommand(), a.proofCommand(), a.tokenCommand(), a.witnessCommand(), a.errorsCommand(), a.versionCommand(),
 	)
 	strict(root)
 	return root

@@ -24,6 +24,7 @@ import (
 	"github.com/ledgerd/ledgerd/internal/policy"
 	"github.com/ledgerd/ledgerd/internal/store"
 	"github.com/ledgerd/ledgerd/internal/web"
+	"github.com/ledgerd/ledgerd/internal/witness"
 )
 
 func (a *app) initCommand() *cobra.Command {
@@ -121,6 +122,8 @@ type nodeOptions struct {
 	anchorSync                       string
 	logFormat, logLevel              string
 	httpPlain                        bool
+	witnessPolicy                    string
+	witnessEvery                     time.Duration
 	rate, burst, treeRate, treeBurst int
 	maxWait                          time.Duration
 }
@@ -158,6 +161,8 @@ made with; -o has no effect.`,
 	f.StringVar(&o.listen, "listen", "127.0.0.1:4222", "host:port for NATS clients; port 0 takes any free one")
 	f.StringVar(&o.http, "http", "", "host:port for /livez, /readyz, /metrics and /version; port 0 takes any free one (default: off)")
 	f.BoolVar(&o.httpPlain, "http-plain", false, "serve --http without TLS, off the loopback interface too")
+	f.StringVar(&o.witnessPolicy, "witness-policy", "", "C2SP tlog-policy file: the witnesses that shall cosign this log's checkpoints")
+	f.DurationVar(&o.witnessEvery, "witness-every", witness.Every, "how often a log that grows is submitted to them")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json, one line each on standard error")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&o.readyFile, "ready-file", "", "written, as JSON {nats_url,http_url,origin,pid}, when the ledger serves")
@@ -179,6 +184,7 @@ type node struct {
 	ledger *ledger.Ledger
 	front  *natsapi.Node
 	web    *web.Server // nil without --http
+	seen   *witnessing // nil without --witness-policy
 	cancel context.CancelFunc
 	ended  chan error // what Run returned
 }
@@ -208,6 +214,10 @@ func startNode(o nodeOptions, log *slog.Logger) (*node, error) {
 	if err := checkListen(o.listen, tlsConfig != nil); err != nil {
 		return nil, err
 	}
+	policy, err := readWitnessPolicy(o)
+	if err != nil {
+		return nil, err
+	}
 	side, err := listenHTTP(o, tlsConfig, log)
 	if err != nil {
 		return nil, err
@@ -217,6 +227,9 @@ func startNode(o nodeOptions, log *slog.Logger) (*node, error) {
 		return nil, errors.Join(err, closeHTTP(side))
 	}
 	n.web = side
+	if n.seen, err = n.startWitnessing(o, policy, log); err != nil {
+		return nil, errors.Join(err, n.stop())
+	}
 	n.show()
 	return n, nil
 }
@@ -251,6 +264,7 @@ func (n *node) stop() error {
 	if n.web != nil {
 		n.web.Withdraw("the ledger is being stopped")
 	}
+	n.seen.stop()
 	n.front.Drain()
 	n.cancel()
 	return errors.Join(<-n.ended, n.close())

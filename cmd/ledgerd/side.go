@@ -83,7 +83,7 @@ func (n *node) show() {
 	if n.web == nil {
 		return
 	}
-	n.web.Serve(web.Source{Ledger: n.ledger, Checks: n.front.Checks, Door: func() web.Door {
+	n.web.Serve(web.Source{Ledger: n.ledger, Checks: n.checks, Witness: n.seen.submitter(), Door: func() web.Door {
 		s := n.front.Stats()
 		return web.Door{
 			Connections: s.Connections, Refused: s.Refused, Denied: s.Denied, SlowConsumers: s.SlowConsumers, Dropped: s.Dropped,

@@ -25,7 +25,7 @@ var floors = map[string]int{
 	"internal/events": 1,
 	"internal/policy": 2, "internal/sop": 2, "internal/wire": 2,
 	"internal/projection": 3, "internal/store": 3, "internal/audit": 3,
-	"internal/ledger": 4, "internal/datadir": 4, "internal/remote": 4, "client": 4,
+	"internal/ledger": 4, "internal/datadir": 4, "internal/remote": 4, "internal/witness": 4, "client": 4,
 	"internal/natsapi": 5, "internal/replay": 5, "internal/trial": 5, "internal/web": 5,
 	"internal/backup": 5, "internal/epoch": 5,
 	"internal/bench": 6, "tools/verify": 6,

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ledgerd/ledgerd/internal/ledger"
+	"github.com/ledgerd/ledgerd/internal/witness"
 )
 
 // Door is what the front door and the feed tell of themselves. The keys of the
@@ -65,6 +66,35 @@ var (
 	droppedDesc   = desc("requests_dropped_total", "Requests lost before a handler saw them, because ledgerd's own connection could not take more.")
 )
 
+// Of witnesses, by their place in the policy file.
+var (
+	witnessAnswers = desc("witness_answers_total", "What witnesses answered to checkpoints.", "outcome")
+	witnessState   = desc("witness_refused", "1 where the witness refuses to cosign; by its place in the policy.", "witness")
+	witnessSize    = desc("witness_size", "The last size that the witness cosigned.", "witness")
+	witnessQuorum  = desc("witness_quorum_seq", "The last event under a checkpoint that enough witnesses cosigned.")
+	witnessAge     = desc("witness_quorum_age_seconds", "Since the newest cosignature of that checkpoint; -1 without one.")
+)
+
+func (e emitter) witnesses(s witness.Stats) {
+	e.counter(witnessAnswers, s.Cosigned, string(witness.Cosigned))
+	e.counter(witnessAnswers, s.Unavailable, string(witness.Unavailable))
+	e.counter(witnessAnswers, s.Refused, string(witness.Refused))
+	for i, w := range s.Witnesses {
+		refused := 0.0
+		if w.State == witness.Refused {
+			refused = 1
+		}
+		e.gauge(witnessState, refused, strconv.Itoa(i+1))
+		e.gauge(witnessSize, float64(w.Size), strconv.Itoa(i+1))
+	}
+	e.gauge(witnessQuorum, float64(s.Quorum))
+	age := -1.0
+	if !s.QuorumAt.IsZero() {
+		age = time.Since(s.QuorumAt).Seconds()
+	}
+	e.gauge(witnessAge, age)
+}
+
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("ledgerd_"+name, help, labels, nil)
 }
@@ -93,6 +123,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	e.checks(source.Checks())
 	e.ledger(source.Ledger.Stats())
 	e.door(source.Door())
+	if source.Witness != nil {
+		e.witnesses(source.Witness.Stats())
+	}
 }
 
 type emitter chan<- prometheus.Metric

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"errors"
 	"net/http"
 	"strconv"
@@ -109,7 +110,7 @@ func (t *tiles) send(w http.ResponseWriter, source *Source, path audit.Path) {
 			text(w, http.StatusNotFound, "there is no checkpoint yet\n")
 			return
 		}
-		reply(w, "text/plain; charset=utf-8", "no-cache", signed)
+		reply(w, "text/plain; charset=utf-8", "no-cache", cosigned(source, signed))
 		return
 	}
 	if !path.Within(audit.SizeOf(signed)) {
@@ -138,6 +139,19 @@ func (t *tiles) send(w http.ResponseWriter, source *Source, path audit.Path) {
 	default:
 		reply(w, "application/octet-stream", cache, b)
 	}
+}
+
+// cosigned is the checkpoint with its cosignatures where there are some of this
+// very one, which lie on disk then.
+func cosigned(source *Source, signed []byte) []byte {
+	if source.Witness == nil {
+		return signed
+	}
+	text, _, _ := bytes.Cut(signed, []byte("\n\n"))
+	if c := source.Witness.Checkpoint(); bytes.HasPrefix(c, append(text[:len(text):len(text)], "\n\n"...)) {
+		return c
+	}
+	return signed
 }
 
 func openPayload(l *ledger.Ledger, seq uint64) ([]byte, error) {

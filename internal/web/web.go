@@ -26,6 +26,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/ledgerd/ledgerd/internal/ledger"
+	"github.com/ledgerd/ledgerd/internal/witness"
 )
 
 // Limits of the HTTP side. Every answer is small and made at once.
@@ -61,6 +62,8 @@ type Source struct {
 	Ledger *ledger.Ledger
 	Checks func() []ledger.Check // of ledger and front door
 	Door   func() Door
+
+	Witness *witness.Submitter // nil without witnesses
 }
 
 // Server answers HTTP.

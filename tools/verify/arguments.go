@@ -30,7 +30,7 @@ type part struct {
 var parts []*part
 
 func init() {
-	parts = []*part{&dataSource, &exportSource, &serverSource, &proofSource, &consistencySource, &holding, &remembering, &dating, &pinning, &comparing, &judging, &mirroring, &reporting, &later}
+	parts = []*part{&dataSource, &exportSource, &serverSource, &proofSource, &consistencySource, &holding, &remembering, &dating, &pinning, &comparing, &judging, &mirroring, &reporting, &witnessing}
 }
 
 // arguments are what verify was asked.
@@ -45,7 +45,7 @@ type arguments struct {
 	faults           int
 	output           string
 	server           server
-	quorum           int
+	quorum           quorum
 
 	compared [2]string
 	seen     string
@@ -191,20 +191,6 @@ var reporting = part{
 			return errors.New("-o is text or json")
 		case a.faults < 1:
 			return errors.New("--faults is at least 1")
-		}
-		return nil
-	},
-}
-
-// later is what a later release brings.
-var later = part{
-	flags: func(a *arguments, f *flag.FlagSet) {
-		f.IntVar(&a.quorum, "require-quorum", 0, "")
-	},
-	refuse: func(_ *arguments, given map[string]bool) error {
-		switch {
-		case given["require-quorum"]:
-			return errors.New("--require-quorum comes with a later release: this one knows no witnesses; use --checkpoint")
 		}
 		return nil
 	},

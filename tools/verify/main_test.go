@@ -429,7 +429,7 @@ func TestExitCodes(t *testing.T) {
 		{"unknown format", []string{"--export", good, "-o", "xml"}, 2, "text or json"},
 		{"no faults", []string{"--export", good, "--faults", "0"}, 2, "at least 1"},
 		{"server", []string{"--server", "nats://x"}, 2, "is no server"},
-		{"quorum", []string{"--export", good, "--require-quorum", "2"}, 2, "later release"},
+		{"quorum", []string{"--export", good, "--require-quorum", "2"}, 2, "go together"},
 	} {
 		var out, errs bytes.Buffer
 		if exit := run(c.args, nil, &out, &errs); exit != c.exit || !strings.Contains(out.String()+errs.String(), c.says) {

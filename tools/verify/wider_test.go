@@ -262,7 +262,7 @@ func projected(t *testing.T) {
 			a.Declared = policy.NewSet(append([]string{"external.upload"}, a.Declared...)...)
 		}, `projection agents, key "formatter", last touched by event `, "external.upload"},
 		"a revocation undone": {func(s *projection.State) { s.Agent("researcher").Revoked = false }, `projection agents, key "researcher", last touched by event `, "revoked false"},
-		"an admin": {func(s *projection.State) { s.Principal("clerk").Role = "admin" }, `projection principals, key "clerk"`, "role admin"},
+		"an admin":            {func(s *projection.State) { s.Principal("clerk").Role = "admin" }, `projection principals, key "clerk"`, "role admin"},
 	} {
 		plant(t, dir, c.bend)
 		if exit, r := verifyJSON(t, "--data", dir); exit != audit.ExitPass || r.Semantics.Status != audit.NotRun {
