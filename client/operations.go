@@ -216,6 +216,7 @@ type (
 	Restriction  = wire.Restriction
 	Resource     = wire.Resource
 	Grant        = wire.Grant
+	OpenRun      = wire.OpenRun
 	Denies       = wire.Denies
 	Explanation  = wire.Explanation
 	Proof        = wire.Proof
@@ -361,6 +362,26 @@ func (c *Client) Grants(ctx context.Context) (grants []Grant, seq uint64, err er
 			return grants, seq, nil
 		}
 		args["after"] = page.Next
+	}
+}
+
+// Runs lists the runs that are under way or in doubt, of the sender and its
+// subtree, or of all whom it sees, in the order of their admission.
+func (c *Client) Runs(ctx context.Context) (runs []OpenRun, seq uint64, err error) {
+	args := map[string]uint64{}
+	for {
+		page, err := ask[wire.Runs](ctx, c, "runs", args)
+		if err != nil {
+			return nil, 0, err
+		}
+		if seq == 0 {
+			seq = page.Seq
+		}
+		runs = append(runs, page.Runs...)
+		if page.Next == 0 || len(page.Runs) == 0 {
+			return runs, seq, nil
+		}
+		args["from"] = page.Next
 	}
 }
 

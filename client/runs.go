@@ -165,3 +165,15 @@ type LiftRequest struct {
 func (c *Client) EmergencyLift(ctx context.Context, r LiftRequest) (*Reply, error) {
 	return c.Control(ctx, "emergency.lift", r)
 }
+
+// EnvironmentRequest cuts the policy's environment down, from here on and under
+// later policies too.
+type EnvironmentRequest struct {
+	Meta
+	Capabilities []string `json:"capabilities"`
+}
+
+// SetEnvironment narrows what may be done on the ledger at all; admins only.
+func (c *Client) SetEnvironment(ctx context.Context, r EnvironmentRequest) (*Reply, error) {
+	return c.Control(ctx, "environment.set", r)
+}

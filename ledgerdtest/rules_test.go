@@ -228,7 +228,7 @@ func TestR46_JudgedAgainAtItsMoment(t *testing.T) {
 				t.Fatalf("%s", reply.Raw)
 			}
 			run := l.WaitRun(l.Admin(), reply.Run.RunID)
-			if run.State != client.RunFailed || run.Results[1].State != "finished" || run.Results[2].State != "waiting" {
+			if run.State != client.RunFailed || run.Results[1].State != "finished" || run.Results[2].State != "failed" {
 				t.Errorf("%s", run.Raw)
 			}
 			if seen := tools.EffectsSeen(); len(seen) != 2 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ledgerd/ledgerd/client"
 	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/wire"
 )
 
 func (a *app) sopSubmit() *cobra.Command {
@@ -79,8 +80,8 @@ func runRows(w *tabwriter.Writer, r *client.Run) {
 }
 
 func (a *app) runCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "run", Short: "Show, cancel and resolve runs of procedures"}
-	cmd.AddCommand(a.runShow(), a.runCancel(), a.runResolve())
+	cmd := &cobra.Command{Use: "run", Short: "List, show, cancel and resolve runs of procedures"}
+	cmd.AddCommand(a.runList(), a.runShow(), a.runCancel(), a.runResolve())
 	return cmd
 }
 
@@ -118,6 +119,37 @@ alone, and memory values to nobody.`,
 	}
 	cmd.Flags().StringVar(&step, "step", "", "this step alone")
 	return cmd
+}
+
+func (a *app) runList() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "Show the runs that are under way or in doubt",
+		Long: `Show the runs that have not come to their end: as an agent your own and those of
+your subtree, else those of all whom you see. What has ended, "run show" shows.`,
+		Example: `  ledgerd run list --as admin --creds data/keys/admin.nk`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				list, seq, err := c.Runs(ctx)
+				if err != nil {
+					return err
+				}
+				if a.output == "jsonl" {
+					return showLines(a, list)
+				}
+				return a.showStruct(wire.Runs{Runs: append([]client.OpenRun{}, list...), Seq: seq}, func() {
+					w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+					defer w.Flush()
+					fmt.Fprintln(w, "RUN\tAGENT\tSOP\tSTATE\tDONE\tSTEP\tADMITTED")
+					for _, r := range list {
+						fmt.Fprintf(w, "%s\t%s\t%s %d\t%s\t%d/%d\t%s\t%s\n", clean(r.RunID), clean(r.Agent), clean(r.SOPID), r.SOPVersion,
+							clean(strings.TrimSpace(r.State+" "+r.Reason)), r.Done, r.Steps, clean(r.StepID), clean(r.Admitted))
+					}
+				})
+			})
+		},
+	}
 }
 
 func (a *app) runCancel() *cobra.Command {

@@ -437,6 +437,9 @@ func (l *Ledger) results(v *runView, own bool, only string) *wire.Run {
 			continue
 		}
 		result := wire.StepResult{StepID: step.ID, Action: step.Action, State: string(step.State)}
+		if v.run.State == projection.Failed && i == v.run.Next && step.State == projection.StepWaiting { // denied at its moment, or by its own guards
+			result.State = string(projection.StepFailed)
+		}
 		switch {
 		case !own || step.State != projection.StepFinished: // what a handler says of a failure is for people
 		case room <= 0:

@@ -2,6 +2,8 @@ package natsapi_test
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -222,5 +224,45 @@ func TestR64_ControlStateIsAnnounced(t *testing.T) {
 		if err == nil {
 			t.Errorf("%s hears control.state", id)
 		}
+	}
+}
+
+// What is on its way is listed to whoever sees its agent, page by page, and is
+// gone from the list with its end.
+func TestOpenRunsAreListedToThoseWhoSeeThem(t *testing.T) {
+	f := openFront(t)
+	exec, _ := wire.DecodeExec(openOrder(t, f).Data)
+	if r := f.propose("researcher", "sop.submit", saveProcedure("q")); !r.Allowed {
+		t.Fatal(r.Text)
+	}
+	list := func(as, body string) (out wire.Runs) {
+		t.Helper()
+		if r := f.ask(as, "query", "runs", body); json.Unmarshal([]byte(r.Text), &out) != nil || r.Reply.Reason != "" {
+			t.Fatalf("%s: %s", as, r.Text)
+		}
+		return out
+	}
+	for _, as := range []string{"researcher", "report_manager", "admin"} {
+		runs := list(as, `{}`).Runs
+		if len(runs) != 2 || runs[0].RunID != exec.RunID || runs[0].SOPID != "p" || runs[1].SOPID != "q" || runs[0].State != "running" ||
+			runs[0].Agent != "researcher" || runs[0].Steps != 1 || runs[0].Done != 0 || runs[0].StepID != "save" || runs[0].Decision >= runs[1].Decision {
+			t.Errorf("%s is told %+v", as, runs)
+		}
+	}
+	first := list("admin", `{"limit":1}`)
+	if rest := list("admin", fmt.Sprintf(`{"from":%d}`, first.Next)); len(first.Runs) != 1 || len(rest.Runs) != 1 || rest.Next != 0 || rest.Runs[0].SOPID != "q" {
+		t.Errorf("pages: %+v, %+v", first, rest)
+	}
+	if runs := list("formatter", `{}`).Runs; len(runs) != 0 {
+		t.Errorf("formatter, who is beneath, is told %+v", runs)
+	}
+	if r := f.ask("tools", "query", "runs", `{}`); r.Reply.Reason != "not_permitted_for_role" {
+		t.Errorf("a handler: %s", r.Text)
+	}
+	if r := f.ask("tools", "effect", "report", `{"operation_id":"`+exec.OperationID+`","ok":true}`); r.Text != ack {
+		t.Fatal(r.Text)
+	}
+	if runs := list("researcher", `{}`).Runs; len(runs) != 1 || runs[0].SOPID != "q" {
+		t.Errorf("after the first run's end: %+v", runs)
 	}
 }

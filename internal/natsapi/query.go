@@ -116,7 +116,7 @@ func (w asker) mayAsk(what string) reason.Code {
 	case RoleAdmin, RoleObserver, RoleAuditor:
 		return ""
 	case RoleAgent:
-		if slices.Contains([]string{"capabilities", "explain", "run", "decision", "proof", "checkpoint", "consistency", "grants"}, what) {
+		if slices.Contains([]string{"capabilities", "explain", "run", "decision", "proof", "checkpoint", "consistency", "grants", "runs"}, what) {
 			return ""
 		}
 	case RoleApprover:
@@ -173,6 +173,8 @@ func (a *api) answer(s *projection.State, w asker, what string, q *wire.QueryReq
 		return denies(s, w)
 	case "grants":
 		return grants(s, w, q, a.ledger.Now())
+	case "runs":
+		return runs(s, w, q)
 	case "events":
 		return a.events(s, w, q)
 	case "proof":

@@ -83,6 +83,9 @@ var queries = map[string]func(*fields, *QueryRequest){
 	"grants": func(f *fields, q *QueryRequest) {
 		q.After, q.Limit = f.printable("after", validGrantName), f.optPositive("limit")
 	},
+	"runs": func(f *fields, q *QueryRequest) {
+		q.From, q.Limit = f.optPositive("from"), f.optPositive("limit")
+	},
 	"events": func(f *fields, q *QueryRequest) {
 		q.From, q.Limit = f.positive("from"), f.positive("limit")
 		q.Category = f.printable("category", events.ValidKey)

@@ -124,6 +124,7 @@ func TestDecodeQuery(t *testing.T) {
 		{"consistency", `{"from":1}`, QueryRequest{From: 1}}, {"consistency", `{"from":2,"to":2}`, QueryRequest{From: 2, To: 2}},
 		{"checkpoint", `{}`, QueryRequest{}},
 		{"agents", `{"root":"bob","after":"bob","limit":5}`, QueryRequest{Root: "bob", After: "bob", Limit: 5}},
+		{"runs", ``, QueryRequest{}}, {"runs", `{"from":7,"limit":5}`, QueryRequest{From: 7, Limit: 5}},
 		{"events", `{"from":1,"limit":2,"category":"memory","agent":"bob"}`, QueryRequest{From: 1, Limit: 2, Category: "memory", Agent: "bob"}},
 	} {
 		got, code := DecodeQuery(c.what, []byte(c.request))
@@ -144,14 +145,14 @@ func TestDecodeQuery(t *testing.T) {
 		{"explain", `{}`}, {"explain", `{"operation":"memory.read"}`}, {"explain", `{"request":{}}`}, {"explain", `{"seq":1,"request":{}}`},
 		{"explain", `{"seq":1,"operation":"memory.read"}`}, {"explain", `{"seq":1,"operation":"memory.read","request":{}}`},
 		{"explain", `{"operation":"memory.read","request":[]}`}, {"explain", `{"operation":"memory.read","request":null}`},
-		{"proof", `{}`}, {"proof", `{"seq":-1}`}, {"proof", `{"seq":1,"event":1}`}, {"consistency", `{}`}, {"consistency", `{"from":0}`}, {"consistency", `{"from":3,"to":2}`}, {"consistency", `{"to":2}`}, {"checkpoint", `{"seq":1}`}, {"agents", `{"limit":0}`},
+		{"proof", `{}`}, {"proof", `{"seq":-1}`}, {"proof", `{"seq":1,"event":1}`}, {"consistency", `{}`}, {"consistency", `{"from":0}`}, {"consistency", `{"from":3,"to":2}`}, {"consistency", `{"to":2}`}, {"checkpoint", `{"seq":1}`}, {"agents", `{"limit":0}`}, {"runs", `{"from":0}`}, {"runs", `{"agent_id":"bob"}`},
 		{"events", `{}`}, {"events", `{"from":1}`}, {"events", `{"from":0,"limit":1}`}, {"events", `{"from":1,"limit":1,"category":"a.b"}`},
 	} {
 		if got, code := DecodeQuery(c.what, []byte(c.request)); code != reason.MalformedRequest || got != nil {
 			t.Errorf("%s %s: %+v %q", c.what, c.request, got, code)
 		}
 	}
-	for _, what := range []string{"", "runs", "memory.read", "Capabilities"} {
+	for _, what := range []string{"", "sessions", "memory.read", "Capabilities"} {
 		if _, code := DecodeQuery(what, nil); code != reason.UnsupportedOperation {
 			t.Errorf("%q: %q", what, code)
 		}

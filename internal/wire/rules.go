@@ -45,6 +45,30 @@ type Grant struct {
 // Name tells a grant from all others, OWNER:NAMESPACE.KEY:TO.
 func (g Grant) Name() string { return g.Owner + ":" + g.Namespace + "." + g.Key + ":" + g.To }
 
+// Runs answers the query of that name: the runs that have not come to their end,
+// in the order in which they were admitted. Next, if any, is the seq to continue
+// from.
+type Runs struct {
+	Runs []OpenRun `json:"runs"`
+	Next uint64    `json:"next,omitempty"`
+	Seq  uint64    `json:"seq"`
+}
+
+// OpenRun is a run on its way, or in doubt.
+type OpenRun struct {
+	RunID      string `json:"run_id"`
+	Agent      string `json:"agent"`
+	SOPID      string `json:"sop_id"`
+	SOPVersion uint64 `json:"sop_version"`
+	State      string `json:"state"`
+	Reason     string `json:"reason_code,omitempty"` // why it is in doubt
+	Admitted   string `json:"admitted"`              // when
+	Decision   uint64 `json:"decision"`              // seq of the decision that admitted it
+	Steps      int    `json:"steps"`
+	Done       int    `json:"done"`              // of them
+	StepID     string `json:"step_id,omitempty"` // the step that is under way, in doubt, or next
+}
+
 // Denies answers the query of that name: the emergency denies in force, by
 // epoch, and the epoch of the last one, in force or not.
 type Denies struct {
