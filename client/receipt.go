@@ -114,7 +114,7 @@ func (a *Auditor) Receipt(r *Reply) (*Receipt, error) {
 func (a *Auditor) CheckInclusion(r *Receipt, tlogProof []byte) error {
 	p, err := audit.ParseInclusionProof(tlogProof)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrEvidence, err)
+		return evidence(&Mismatch{Check: "proof", Seq: r.Seq, Expected: "a tlog-proof", Found: err.Error()})
 	}
 	c, err := p.Check(r, a.key)
 	if err != nil {
@@ -166,7 +166,7 @@ func (a *Auditor) remember(p *audit.ConsistencyProof) error {
 	}
 	c, err := audit.OpenCheckpoint(p.Checkpoint, a.key)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrEvidence, err)
+		return evidence(&Mismatch{Check: "checkpoint", Expected: "a checkpoint signed by " + a.key.Name(), Found: err.Error()})
 	}
 	if c.Size == 0 || a.signed != nil && c.Size == a.at.Size {
 		return nil
