@@ -32,6 +32,10 @@ type Options struct {
 	Brackets []Bracket     // moments known from elsewhere, to hold dates against
 	Skew     time.Duration // how far clocks may differ; 0 is Skew
 
+	// Known, if set, is what an earlier verification came to: what it covers is not
+	// read again, if the log still is that.
+	Known *Known
+
 	// LinksOnly looks at links and tree and at nothing else of an event, to
 	// measure what that takes. Its report is never good: it says that events were
 	// not parsed, and has exit code ExitImpossible at best.
@@ -83,6 +87,7 @@ type Verifier struct {
 	ops   operations
 	again func(from, to uint64, fn func(seq uint64, event []byte) error) error // reads the log once more; nil where nothing can
 
+	from   uint64                 // events before it were verified earlier
 	leaf   events.Hash            // of the last position; zero where unknown
 	next   uint64                 // seq the next entry must have
 	time   events.Time            // of the last entry that parsed

@@ -151,7 +151,7 @@ func (v *Verifier) operationsCheck(read func(from, to uint64, fn func(seq uint64
 			break
 		}
 		var x examiner
-		err := read(1, v.size, func(seq uint64, b []byte) error {
+		err := read(v.from+1, v.size, func(seq uint64, b []byte) error {
 			if e, err := x.skimmer.Parse(b); err == nil {
 				if _, ok := e.Body.(*events.Decision); ok {
 					if u := v.ops.use(seq, b); u.hash != 0 {

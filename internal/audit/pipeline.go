@@ -32,9 +32,11 @@ type chunk struct {
 // read feeds a source's events. An event that cannot be read is a fault, and
 // reading goes on behind it.
 func (v *Verifier) read(s *Source) {
+	v.align(s)
 	sizes := slices.Sorted(maps.Keys(v.roots)) // the map itself belongs to this goroutine
 	workers := runtime.GOMAXPROCS(0)
-	chunks := make([]chan *chunk, (s.Size+chunkSize-1)/chunkSize)
+	base := v.size
+	chunks := make([]chan *chunk, (s.Size-base+chunkSize-1)/chunkSize)
 	for i := range chunks {
 		chunks[i] = make(chan *chunk, 1)
 	}
@@ -60,7 +62,7 @@ func (v *Verifier) read(s *Source) {
 				if !more {
 					return
 				}
-				chunks[i] <- v.examineChunk(s, uint64(i)*chunkSize, sizes)
+				chunks[i] <- v.examineChunk(s, base+uint64(i)*chunkSize, sizes)
 			}
 		})
 	}
@@ -70,6 +72,19 @@ func (v *Verifier) read(s *Source) {
 		<-ahead
 		if !v.takeChunk(c, &failures) {
 			return
+		}
+	}
+}
+
+// align reads a log that is taken up in the midst of a chunk up to the next one.
+func (v *Verifier) align(s *Source) {
+	for to := min((v.size+chunkSize-1)/chunkSize*chunkSize, s.Size); v.size < to; {
+		err := s.Events(v.size+1, to, func(_ uint64, event []byte) error {
+			v.Event(event)
+			return nil
+		})
+		if err != nil {
+			v.Unreadable("unreadable: " + err.Error())
 		}
 	}
 }

@@ -175,7 +175,8 @@ func VerifyExport(fsys fs.FS, opts Options) (*Report, error) {
 		}
 		return p, err
 	}
-	for n := uint64(0); v.size < x.size && v.bundle(x, n); n++ {
+	v.resume(x.size, x.events)
+	for n := v.size / tileWidth; v.size < x.size && v.bundle(x, n); n++ {
 	}
 	v.strangers(x, payloads)
 	return v.Finish(), nil
@@ -200,8 +201,10 @@ func (v *Verifier) bundle(x *export, n uint64) bool {
 		}
 		v.fault(Fault{Check: "parse", Seq: n*tileWidth + min(uint64(len(entries)), width-1) + 1, Where: where, Expected: fmt.Sprintf("%d entries, each after its length", width), Found: err.Error()})
 	}
-	for _, b := range entries {
-		v.Event(b)
+	for i, b := range entries {
+		if n*tileWidth+uint64(i) >= v.size { // else it was verified earlier
+			v.Event(b)
+		}
 	}
 	for v.size < n*tileWidth+width {
 		v.Unreadable("unreadable: its bundle is damaged")
@@ -275,7 +278,7 @@ func (v *Verifier) strangers(x *export, payloads map[uint64]bool) {
 		}
 		if rest, ok := strings.CutPrefix(name, payloadDir+"/"); ok {
 			seq, err := parseNumber(rest)
-			return err == nil && payloads[seq]
+			return err == nil && (payloads[seq] || 0 < seq && seq <= v.from)
 		}
 		if rest, ok := strings.CutPrefix(name, "tile/entries/"); ok {
 			n, ok := parseNumberPath(rest)

@@ -64,6 +64,7 @@ func VerifyLog(s *Source, opts Options) (*Report, error) {
 	if s.Hashes != nil {
 		v.nodes = storedNodes(s.Hashes)
 	}
+	v.resume(s.Size, s.Events)
 	v.read(s)
 	if s.Strangers != nil && !v.links {
 		list, err := s.Strangers()

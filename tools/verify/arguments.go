@@ -30,7 +30,10 @@ type part struct {
 var parts []*part
 
 func init() {
-	parts = []*part{&dataSource, &exportSource, &serverSource, &proofSource, &consistencySource, &holding, &remembering, &dating, &pinning, &comparing, &judging, &mirroring, &reporting, &witnessing}
+	parts = []*part{
+		&dataSource, &exportSource, &serverSource, &proofSource, &consistencySource, &holding, &remembering, &dating, &pinning,
+		&resuming, &comparing, &judging, &mirroring, &reporting, &witnessing,
+	}
 }
 
 // arguments are what verify was asked.
@@ -51,6 +54,7 @@ type arguments struct {
 	seen     string
 	skew     time.Duration
 	mirror   string
+	resume   string
 	in       io.Reader // for what is read from -
 }
 
