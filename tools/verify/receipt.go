@@ -66,7 +66,8 @@ var consistencySource = part{
 func withoutLog(given map[string]bool, source, also string) error {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		switch name {
-		case source, also, "checkpoint", "vkey", "faults", "o", "data", "export", "proof", "consistency": // two sources are refused by themselves
+		case source, also, "checkpoint", "vkey", "faults", "o", "require-quorum", "witness", "witness-policy", "max-age":
+		case "data", "export", "server", "proof", "consistency": // two sources are refused by themselves
 		default:
 			if given[source] {
 				return fmt.Errorf("--%s is about a log, and --%s comes without: give --data or --export instead", name, source)
@@ -91,7 +92,7 @@ func (a *arguments) holds(s *subject, report *audit.Report) error {
 	} else if err := inLog(s, r, report.Origin); err != nil {
 		check = failure(report, "receipt", err)
 	}
-	report.Completeness.Checks = append(report.Completeness.Checks, check)
+	report.Integrity.Checks = append(report.Integrity.Checks, check)
 	return nil
 }
 
@@ -142,6 +143,12 @@ func (a *arguments) openProof() (*subject, error) {
 			return nil, err
 		}
 		return proven(r, b, key, opts), nil
+	}, log: func() (*audit.Source, error) {
+		p, err := audit.ParseInclusionProof(b)
+		if err != nil {
+			return nil, err
+		}
+		return &audit.Source{Checkpoint: p.Checkpoint}, nil
 	}}, nil
 }
 
@@ -265,6 +272,12 @@ func (a *arguments) openConsistency() (*subject, error) {
 			return nil, err
 		}
 		return continued(b, key, opts), nil
+	}, log: func() (*audit.Source, error) {
+		p, err := audit.ParseConsistencyProof(b)
+		if err != nil {
+			return nil, err
+		}
+		return &audit.Source{Checkpoint: p.Checkpoint}, nil
 	}}, nil
 }
 
