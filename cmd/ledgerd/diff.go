@@ -140,11 +140,24 @@ func changesTo(s *projection.State, c candidate) []string {
 	for _, id := range slices.Sorted(maps.Keys(c.Agents)) {
 		was := (*policy.Agent)(nil)
 		if agent := s.Agent(id); agent != nil {
-			was = &policy.Agent{Capabilities: agent.Declared, Use: agent.Use, Writes: agent.Writes, Restrictions: agent.Restrictions}
+			was = &policy.Agent{Parent: parentOf(agent), Capabilities: agent.Declared, Use: agent.Use, Writes: agent.Writes, Restrictions: agent.Restrictions}
 		}
 		list = append(list, policy.AgentDifferences(was, c.Agents[id])...)
 	}
+	var misfits []string
+	s.Restricted(func(agent *projection.Agent, r policy.Restriction) {
+		misfits = append(misfits, policy.Misfits(c.Policy, agent.ID, []policy.Restriction{r})...)
+	})
+	slices.Sort(misfits)
+	list = append(list, misfits...)
 	return append(list, c.resourceChanges(s.Resource)...)
+}
+
+func parentOf(a *projection.Agent) string {
+	if a.Parent == nil {
+		return ""
+	}
+	return a.Parent.ID
 }
 
 // diffServer compares with what a server has in force.
@@ -164,16 +177,21 @@ func (a *app) diffServer(ctx context.Context, c candidate) error {
 			return err
 		}
 		known := map[string]*policy.Agent{}
+		var misfits []string
 		for _, agent := range agents {
-			a := &policy.Agent{Capabilities: policy.NewSet(agent.Capabilities...), Use: policy.NewSet(agent.Use...), Writes: policy.NewSet(agent.Writes...)}
+			a := &policy.Agent{Parent: agent.ParentID, Capabilities: policy.NewSet(agent.Capabilities...), Use: policy.NewSet(agent.Use...), Writes: policy.NewSet(agent.Writes...)}
 			for _, r := range agent.Restrictions {
 				a.Restrictions = append(a.Restrictions, policy.Restriction{ID: r.ID, Action: r.Action, Text: r.Require})
 			}
 			known[agent.AgentID] = a
+			if !agent.Revoked {
+				misfits = append(misfits, policy.Misfits(c.Policy, agent.AgentID, a.Restrictions)...)
+			}
 		}
 		for _, id := range slices.Sorted(maps.Keys(c.Agents)) {
 			list = append(list, policy.AgentDifferences(known[id], c.Agents[id])...)
 		}
+		list = append(list, misfits...)
 		registry := map[string]policy.Resource{}
 		if len(c.resources) > 0 {
 			all, _, err := conn.Resources(ctx)

@@ -1,9 +1,13 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+
+	"github.com/ledgerd/ledgerd/internal/events"
 )
 
 // Differences says in words what a candidate would change of the policy in
@@ -25,13 +29,13 @@ func Differences(was, next *Policy) []string {
 		}
 		return m
 	}
-	list = append(list, changes("action", was.Actions, next.Actions, Action.same)...)
+	list = append(list, changes("action", was.Actions, next.Actions, Action.becomes)...)
 	for _, name := range slices.Sorted(maps.Keys(next.Actions)) {
 		if old, had := was.Actions[name]; had {
-			list = append(list, changes("action "+name+" requirement", clauseTexts(old), clauseTexts(next.Actions[name]), func(a, b string) bool { return a == b })...)
+			list = append(list, changes("action "+name+" requirement", clauseTexts(old), clauseTexts(next.Actions[name]), becomesText)...)
 		}
 	}
-	list = append(list, changes("namespace rule", byName(was.Namespaces), byName(next.Namespaces), NamespaceRule.same)...)
+	list = append(list, changes("namespace rule", byName(was.Namespaces), byName(next.Namespaces), NamespaceRule.becomes)...)
 	if was.Version != "none" && was.TreeDepth != next.TreeDepth {
 		say("limits: tree_depth %d becomes %d", was.TreeDepth, next.TreeDepth)
 	}
@@ -54,6 +58,9 @@ func AgentDifferences(was, next *Agent) (list []string) {
 	what := "agent " + next.ID
 	if was == nil {
 		return []string{what + " is new"}
+	}
+	if next.Parent != was.Parent {
+		list = append(list, fmt.Sprintf("%s is beneath %s, and apply moves no agent: the document will be refused", what, cmp.Or(was.Parent, "no one")))
 	}
 	list = append(list, SetDifferences(what, was.Capabilities, next.Capabilities)...)
 	use, writes := next.Limits(was.Use, was.Writes)
@@ -82,21 +89,92 @@ func SetDifferences(what string, was, next Set) (list []string) {
 	return list
 }
 
-// same leaves out the requirements, each of which is compared by itself.
-func (a Action) same(b Action) bool {
-	return a.Arguments.text() == b.Arguments.text() && a.Timeout == b.Timeout && a.MaxBytes == b.MaxBytes
+// Misfits says which restrictions of agents mean nothing under a policy, and so
+// deny whatever they are about.
+func Misfits(p *Policy, id string, restrictions []Restriction) (list []string) {
+	for _, r := range restrictions {
+		if _, err := p.CompileClause(r.Action, r.ID, r.Text); err != nil {
+			list = append(list, fmt.Sprintf("agent %s restriction %s does not fit any more, and denies: %s: %v", id, r.ID, r.Action, err))
+		}
+	}
+	return list
 }
 
-func (r NamespaceRule) same(other NamespaceRule) bool {
-	return r.Class == other.Class && r.Combine == other.Combine && r.Seconds == other.Seconds && r.Value.text() == other.Value.text()
+// becomes says in words what of an action is another, less the requirements,
+// each of which is compared by itself; empty for nothing.
+func (a Action) becomes(b Action) string {
+	parts := schemaDifferences("arguments", a.Arguments, b.Arguments)
+	number := func(what string, was, next, otherwise int64) {
+		if was, next = cmp.Or(was, otherwise), cmp.Or(next, otherwise); was != next {
+			parts = append(parts, fmt.Sprintf("%s %d becomes %d", what, was, next))
+		}
+	}
+	number("timeout in microseconds", a.Timeout, b.Timeout, TimeoutDefault)
+	number("max_bytes", int64(a.MaxBytes), int64(b.MaxBytes), OutputDefault)
+	return strings.Join(parts, "; ")
 }
 
-// text is the schema as canonical JSON, empty for none.
-func (s *Schema) text() string {
-	if s == nil {
+func (r NamespaceRule) becomes(other NamespaceRule) string {
+	var parts []string
+	word := func(what, was, next string) {
+		if was != next {
+			parts = append(parts, fmt.Sprintf("%s %s becomes %s", what, cmp.Or(was, "none"), cmp.Or(next, "none")))
+		}
+	}
+	word("class", string(r.Class), string(other.Class))
+	word("combine", r.Combine, other.Combine)
+	word("ttl_seconds", fmt.Sprint(r.Seconds), fmt.Sprint(other.Seconds))
+	return strings.Join(append(parts, schemaDifferences("value", r.Value, other.Value)...), "; ")
+}
+
+func becomesText(was, next string) string {
+	if was == next {
 		return ""
 	}
-	return string(s.value.AppendCanonical(nil))
+	return fmt.Sprintf("%q becomes %q", was, next)
+}
+
+// schemaDifferencesMax bounds what is said of one schema.
+const schemaDifferencesMax = 8
+
+// schemaDifferences says at which places two schemas differ.
+func schemaDifferences(what string, was, next *Schema) (list []string) {
+	switch {
+	case was == nil && next == nil:
+		return nil
+	case was == nil:
+		return []string{what + " has a schema now"}
+	case next == nil:
+		return []string{what + " has no schema any more"}
+	}
+	var compare func(at string, a, b events.Value)
+	compare = func(at string, a, b events.Value) {
+		before, after := string(a.AppendCanonical(nil)), string(b.AppendCanonical(nil))
+		if before == after || len(list) > schemaDifferencesMax {
+			return
+		}
+		if a.Kind != events.Object || b.Kind != events.Object {
+			list = append(list, fmt.Sprintf("%s %s becomes %s", at, before, after))
+			return
+		}
+		for _, m := range a.Members {
+			if other, has := b.Get(m.Name); has {
+				compare(at+"/"+m.Name, m.Value, other)
+			} else {
+				list = append(list, fmt.Sprintf("%s/%s %s is gone", at, m.Name, m.Value.AppendCanonical(nil)))
+			}
+		}
+		for _, m := range b.Members {
+			if _, had := a.Get(m.Name); !had {
+				list = append(list, fmt.Sprintf("%s/%s %s is new", at, m.Name, m.Value.AppendCanonical(nil)))
+			}
+		}
+	}
+	compare(what, was.value, next.value)
+	if len(list) > schemaDifferencesMax {
+		list = append(list[:schemaDifferencesMax], "and more")
+	}
+	return list
 }
 
 func clauseTexts(a Action) map[string]string {
@@ -107,7 +185,8 @@ func clauseTexts(a Action) map[string]string {
 	return texts
 }
 
-func changes[V any](what string, was, next map[string]V, same func(a, b V) bool) (list []string) {
+// changes says what comes, what goes, and by becomes how the rest differs.
+func changes[V any](what string, was, next map[string]V, becomes func(a, b V) string) (list []string) {
 	names := maps.Clone(next)
 	maps.Copy(names, was)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
@@ -118,8 +197,10 @@ func changes[V any](what string, was, next map[string]V, same func(a, b V) bool)
 			list = append(list, fmt.Sprintf("%s %s is new", what, name))
 		case !has:
 			list = append(list, fmt.Sprintf("%s %s is gone", what, name))
-		case !same(a, b):
-			list = append(list, fmt.Sprintf("%s %s is changed", what, name))
+		default:
+			if how := becomes(a, b); how != "" {
+				list = append(list, fmt.Sprintf("%s %s: %s", what, name, how))
+			}
 		}
 	}
 	return list

@@ -207,7 +207,41 @@ func TestDifferences_OfRequirements(t *testing.T) {
 	if list := Differences(load("args.n > 1"), load("args.n > 1")); len(list) != 0 {
 		t.Errorf("the same: %v", list)
 	}
-	if list := Differences(load("args.n > 1"), load("args.n > 2")); len(list) != 1 || list[0] != "action x.one requirement r is changed" {
+	if list := Differences(load("args.n > 1"), load("args.n > 2")); len(list) != 1 || list[0] != `action x.one requirement r: "args.n > 1" becomes "args.n > 2"` {
 		t.Errorf("another: %v", list)
+	}
+}
+
+// What differs is said, not only that something does.
+func TestDifferences_SayWhatBecomesOfWhat(t *testing.T) {
+	load := func(text string) *Policy {
+		p, err := Load([]byte("kind: Policy\nversion: v\nenvironment: []\n" + text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	was := load(`actions:
+  a.b: {timeout: 5s, arguments: {type: object, properties: {n: {type: integer, maximum: 5}, m: {type: string}}}}
+namespaces: {x: {class: task, ttl_seconds: 60}, y: {value: {type: integer}}}
+`)
+	next := load(`actions:
+  a.b: {arguments: {type: object, properties: {n: {type: integer, maximum: 9}, o: true}}}
+namespaces: {x: {class: secret}, y: {}}
+`)
+	want := []string{
+		`action a.b: arguments/properties/m {"type":"string"} is gone; arguments/properties/n/maximum 5 becomes 9; arguments/properties/o true is new; timeout in microseconds 5000000 becomes 30000000`,
+		`namespace rule x: class task becomes secret; ttl_seconds 60 becomes 0`,
+		`namespace rule y: value has no schema any more`,
+	}
+	if got := Differences(was, next); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	if got := AgentDifferences(&Agent{Parent: "top"}, &Agent{ID: "a"}); len(got) != 1 || !strings.Contains(got[0], "beneath top") {
+		t.Errorf("%q", got)
+	}
+	fits := []Restriction{{ID: "r", Action: "a.b", Text: "args.n < 3"}, {ID: "s", Action: "a.b", Text: "args.m == 'x'"}, {ID: "t", Action: "gone", Text: "true"}}
+	if got := Misfits(next, "a", fits); len(got) != 2 || !strings.Contains(got[0], "restriction s") || !strings.Contains(got[1], "restriction t") {
+		t.Errorf("%q", got)
 	}
 }
