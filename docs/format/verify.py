@@ -58,10 +58,11 @@ DECISION = """subject s, lineage l, operation s, resource s, action s?, allowed 
 RECORD = "owner_agent_id s, namespace s, key s, visibility s, class s, revision i"
 EMERGENCY = "scope s, capabilities l?, all f?, epoch i"
 STEP = "run_id s, step_id s, reason_code s"
+HOLD = "owner_agent_id s, namespace s?, key s?, seq i?"
 EFFECT = "run_id s, step_id s, action s, operation_id s, handler s?, outcome s?"
 REFUSALS = "id s?, code s, count i, first t, last t"
 
-# Kinds: s string, i integer, h hash, t time, l list, f flag, or the name of an
+# Kinds: s string, i integer, h hash, t time, l list, n numbers, f flag, or the name of an
 # object; ? marks an optional member.
 OBJECTS = {
     "admin": "id s, public_key s",
@@ -102,6 +103,10 @@ OBJECTS = {
     "restriction.removed": "agent_id s, id s",
     "resource.set": "id s, classification s, owner s?, tags l?",
     "signers.set": "number i, keys l",
+    "payload.erased": "basis s, owner_agent_id s?, before i?, seqs n?",
+    "memory.erased": RECORD,
+    "hold.placed": HOLD,
+    "hold.lifted": HOLD,
 }
 ENVELOPE = "v i, seq i, prev h, time t, id s, type s, agent s, cause i?, payload h?"
 
@@ -146,6 +151,11 @@ def write_value(kind, v):
     if kind == "l":
         need(isinstance(v, list), "no list")
         return "[" + ",".join(map(write_string, v)) + "]"
+    if kind == "n":
+        need(isinstance(v, list), "no list of numbers")
+        text = [write_value("i", n) for n in v]
+        need(all(a < b for a, b in zip(v, v[1:])), "numbers that do not ascend")
+        return "[" + ",".join(text) + "]"
     return write_object(OBJECTS[kind], v)
 
 

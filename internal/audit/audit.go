@@ -83,9 +83,11 @@ type Verifier struct {
 	total  uint64 // events to come, for progress
 	examiner
 	tree
-	clock clock
-	ops   operations
-	again func(from, to uint64, fn func(seq uint64, event []byte) error) error // reads the log once more; nil where nothing can
+	erasures
+	source *Source // of a log at rest
+	clock  clock
+	ops    operations
+	again  func(from, to uint64, fn func(seq uint64, event []byte) error) error // reads the log once more; nil where nothing can
 
 	from   uint64                 // events before it were verified earlier
 	leaf   events.Hash            // of the last position; zero where unknown
@@ -159,6 +161,7 @@ func (v *Verifier) take(e *entry) {
 		v.entry(position, e, before)
 	}
 	v.told(e.faults)
+	v.erasures.note(position, e)
 }
 
 func (v *Verifier) told(faults []Fault) {

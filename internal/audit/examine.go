@@ -21,6 +21,8 @@ type entry struct {
 	kind       string                // the type of event 1
 	created    *events.LedgerCreated // nil in any other event
 	faults     []Fault               // of its payload
+	lacks      *lack                 // its payload, where that is missing and sealed
+	erased     *events.PayloadErased // what it says, if it is one
 	operation  operationUse          // of a decision
 }
 
@@ -54,7 +56,10 @@ func (x *examiner) examine(position uint64, b []byte) entry {
 	if _, ok := e.Body.(*events.Decision); ok && x.ops != nil {
 		found.operation = x.ops.use(position, b)
 	}
-	x.payloadOf(position, e, &found)
+	found.erased, _ = e.Body.(*events.PayloadErased)
+	if x.payloadOf(position, e, &found) {
+		found.lacks = lacking(b)
+	}
 	return found
 }
 
@@ -83,8 +88,9 @@ func link(b []byte) entry {
 	return found
 }
 
-// payloadOf checks the payload an event commits to.
-func (x *examiner) payloadOf(seq uint64, e *events.Event, found *entry) {
+// payloadOf checks the payload an event commits to. It reports whether that is
+// missing, and might have been erased.
+func (x *examiner) payloadOf(seq uint64, e *events.Event, found *entry) (missing bool) {
 	fault := func(f Fault) {
 		f.Check, f.Seq = "payloads", seq
 		found.faults = append(found.faults, f)
@@ -94,7 +100,7 @@ func (x *examiner) payloadOf(seq uint64, e *events.Event, found *entry) {
 		fault(Fault{Expected: "a commitment to the open payload of " + string(e.Body.Type()), Found: "none"})
 	}
 	if e.Payload.IsZero() || x.payload == nil {
-		return
+		return false
 	}
 	p, err := x.payload(seq, open)
 	switch {
@@ -104,6 +110,8 @@ func (x *examiner) payloadOf(seq uint64, e *events.Event, found *entry) {
 		fault(Fault{Where: p.Where, Expected: "an open payload", Found: "a sealed one"})
 	case p.State == PayloadLocked, p.State == PayloadAbsent && !open && !x.required:
 		x.sealed++
+	case p.State == PayloadAbsent && !open:
+		return true
 	case p.State == PayloadAbsent:
 		fault(Fault{Where: p.Where, Expected: "the payload", Found: "none, and no event says that it was erased"})
 	default:
@@ -115,6 +123,7 @@ func (x *examiner) payloadOf(seq uint64, e *events.Event, found *entry) {
 			fault(Fault{Where: p.Where, Expected: "a document with digest " + b.Digest.String(), Found: "digest " + sha(p.Bytes).String()})
 		}
 	}
+	return false
 }
 
 // mustBeOpen reports whether an event's payload is open: part of every export.

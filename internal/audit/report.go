@@ -92,6 +92,9 @@ type Report struct {
 	Exit         int      `json:"exit"`
 
 	Known *Known `json:"-"` // to take up from the next time; nil where anything failed
+
+	Erased   uint64    `json:"erased"` // payloads that are missing because an event says so
+	Erasures []Erasure `json:"erasures"`
 }
 
 // report collects faults while a verification runs.
@@ -148,6 +151,7 @@ func (r *report) sorted() []Fault {
 func (v *Verifier) Finish() *Report {
 	v.looked.payloads += v.opened
 	v.looked.sealed += v.sealed
+	v.settle()
 	r := &Report{Origin: v.origin, Events: v.size, Root: v.root().String(), KeySource: "the data itself", Key: v.vkey}
 	if v.size > 0 {
 		r.Head = v.leaf.String()
@@ -183,6 +187,7 @@ func (v *Verifier) Finish() *Report {
 	r.Notes = v.notes()
 	r.Known = v.known(r.Key)
 	r.Semantics = Verdict{NotRun, []Check{{Name: "replay", Status: NotRun, Open: "decisions were not judged again: a wrong decision that was properly sealed is not found"}}}
+	r.Erasures, r.Erased = v.erasures.list()
 	r.Faults, r.FaultsMore = v.sorted(), v.more
 	if v.failed["files"] {
 		r.Integrity.Checks = append(r.Integrity.Checks, v.check("files", ""))
@@ -367,7 +372,7 @@ func (v *Verifier) rememberedCheck(key note.Verifier, keyErr error) Check {
 }
 
 func (v *Verifier) payloadCheck() Check {
-	c := v.check("payloads", fmt.Sprintf("%d commitments recomputed", v.looked.payloads))
+	c := v.check("payloads", fmt.Sprintf("%d commitments recomputed", v.looked.payloads)+v.erasedText())
 	switch {
 	case v.payload == nil:
 		c = Check{Name: "payloads", Status: NotRun, Open: "no payloads were given: what the commitments stand for was not checked"}

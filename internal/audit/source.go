@@ -25,6 +25,9 @@ type Source struct {
 	// Payload, in a fraction of the time.
 	Payloads func(from, to uint64) (PayloadWalk, error)
 
+	// Keys, if set, lists the names of the data keys that payloads are sealed under.
+	Keys func() ([]string, error)
+
 	// Strangers, if set, lists what lies in the store and belongs to no log.
 	Strangers func() ([]string, error)
 
@@ -65,6 +68,7 @@ func VerifyLog(s *Source, opts Options) (*Report, error) {
 		v.nodes = storedNodes(s.Hashes)
 	}
 	v.resume(s.Size, s.Events)
+	v.source = s
 	v.read(s)
 	if s.Strangers != nil && !v.links {
 		list, err := s.Strangers()

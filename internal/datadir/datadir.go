@@ -75,7 +75,7 @@ func (d *Dir) Close() error { return d.Store.Close() }
 
 // Source is the log with everything beside it.
 func (d *Dir) Source() *audit.Source {
-	return &audit.Source{Size: d.Store.Durable(), Checkpoint: d.anchor, Events: d.Store.Events, Payload: d.Payload, Payloads: d.payloads, Hashes: d.Store.ReadHashes, Strangers: d.strangers}
+	return &audit.Source{Size: d.Store.Durable(), Checkpoint: d.anchor, Events: d.Store.Events, Payload: d.Payload, Payloads: d.payloads, Hashes: d.Store.ReadHashes, Keys: d.Store.DataKeys, Strangers: d.strangers}
 }
 
 // payloads is Payload over a range.

@@ -38,6 +38,7 @@ func Types() []Type {
 		TypeRunAdmitted, TypeRunStarted, TypeRunFinished, TypeRunFailed, TypeRunCancelled, TypeRunDoubted, TypeRunResolved,
 		TypeEffectStarted, TypeEffectFinished, TypeEffectFailed,
 		TypeRestrictionAdded, TypeRestrictionRemoved, TypeResourceSet, TypeSignersSet,
+		TypePayloadErased, TypeMemoryErased, TypeHoldPlaced, TypeHoldLifted,
 	}
 }
 
@@ -92,6 +93,9 @@ func newBody(t Type) Body {
 		return &RequestsRefused{}
 	}
 	if b := newRuleBody(t); b != nil {
+		return b
+	}
+	if b := newErasureBody(t); b != nil {
 		return b
 	}
 	return newRunBody(t)

@@ -117,6 +117,10 @@ func bodyCases() map[Type]bodyCase {
 		TypeRestrictionRemoved: {&RestrictionRemoved{"a", "b"}, &RestrictionRemoved{strings.Repeat("0", IDBytesMax), strings.Repeat("a", TokenBytesMax)}},
 		TypeResourceSet:        {&ResourceSet{ID: "a", Classification: "b"}, &ResourceSet{"doc/1", "internal", "legal", []string{"a", "b"}}},
 		TypeSignersSet:         {&SignersSet{1, []string{}}, &SignersSet{IntegerMax, []string{adminKey, agentKey}}},
+		TypePayloadErased:      {&PayloadErased{Basis: "mistake"}, &PayloadErased{"subject_request", strings.Repeat("a", IDBytesMax), IntegerMax, []uint64{1, 10, IntegerMax}}},
+		TypeMemoryErased:       {&MemoryErased{record}, &MemoryErased{fullRecord}},
+		TypeHoldPlaced:         {&HoldPlaced{Hold{Owner: "a"}}, &HoldPlaced{Hold{strings.Repeat("a", IDBytesMax), "a.b.c.d.e.f.g.h-1_", "0-k_", IntegerMax}}},
+		TypeHoldLifted:         {&HoldLifted{Hold{Owner: "a"}}, &HoldLifted{Hold{strings.Repeat("a", IDBytesMax), "a.b.c.d.e.f.g.h-1_", "0-k_", IntegerMax}}},
 	}
 }
 
@@ -184,7 +188,7 @@ func TestNewBodyKnowsEveryType(t *testing.T) {
 			t.Errorf("newBody(%s) = %v", typ, b)
 		}
 	}
-	for _, typ := range []Type{"", "decision", "decision.pending", "Decision.allowed", "memory.erased", "ledger.created "} {
+	for _, typ := range []Type{"", "decision", "decision.pending", "Decision.allowed", "memory.gone", "ledger.created "} {
 		if b := newBody(typ); b != nil {
 			t.Errorf("newBody(%q) = %T", typ, b)
 		}
@@ -300,6 +304,25 @@ func largestOfRun(t Type, id, token string, capabilities []string) Body {
 		return &SignersSet{IntegerMax, slices.Repeat([]string{agentKey}, 8)}
 	case TypeEffectFailed:
 		return &EffectFailed{effect}
+	}
+	return largestErasure(t, id)
+}
+
+func largestErasure(t Type, id string) Body {
+	namespace, key := strings.Repeat("n", NamespaceBytesMax), strings.Repeat("k", KeyBytesMax)
+	switch t {
+	case TypePayloadErased:
+		seqs := make([]uint64, 1024) // wire.EraseSeqsMax
+		for i := range seqs {
+			seqs[i] = IntegerMax - 2 - uint64(len(seqs)-i)
+		}
+		return &PayloadErased{"subject_request", id, IntegerMax, seqs}
+	case TypeMemoryErased:
+		return &MemoryErased{Record{id, namespace, key, "descendants", "preference", IntegerMax}}
+	case TypeHoldPlaced:
+		return &HoldPlaced{Hold{id, namespace, key, IntegerMax}}
+	case TypeHoldLifted:
+		return &HoldLifted{Hold{id, namespace, key, IntegerMax}}
 	}
 	return nil
 }

@@ -291,6 +291,10 @@ func (c *coder) optTime(name string, v *Time) {
 // uint is an integer of 0 to IntegerMax.
 func (c *coder) uint(name string, v *uint64) {
 	c.key(name)
+	c.number(name, v)
+}
+
+func (c *coder) number(name string, v *uint64) {
 	if c.err != nil {
 		return
 	}
@@ -373,6 +377,36 @@ func (c *coder) optStrs(name string, v *[]string) {
 	if c.present(name, len(*v) > 0) {
 		c.strs(name, v)
 		if c.reading && len(*v) == 0 {
+			c.fail("empty optional list %s", name)
+		}
+	}
+}
+
+// optUints is a list of integers that ascend.
+func (c *coder) optUints(name string, v *[]uint64) {
+	if !c.present(name, len(*v) > 0) {
+		return
+	}
+	c.key(name)
+	c.lit("[")
+	var list []uint64
+	for i := 0; c.err == nil && (c.reading && !c.peek("]") || !c.reading && i < len(*v)); i++ {
+		if i > 0 {
+			c.lit(",")
+		}
+		var n uint64
+		if !c.reading {
+			n = (*v)[i]
+		}
+		c.number(name, &n)
+		if len(list) > 0 && n <= list[len(list)-1] {
+			c.fail("%s do not ascend", name)
+		}
+		list = append(list, n)
+	}
+	c.lit("]")
+	if c.reading {
+		if *v = list; len(list) == 0 {
 			c.fail("empty optional list %s", name)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,7 +51,9 @@ func drawFields(t *rapid.T, v reflect.Value) {
 			}
 		case *Record:
 			drawFields(t, v.Field(i))
-		case *Refusals, *Emergency, *Effect, *Grant:
+		case *[]uint64:
+			*f = slices.Compact(slices.Sorted(slices.Values(rapid.SliceOfN(rapid.Uint64Range(0, IntegerMax), 0, 4).Draw(t, name))))
+		case *Refusals, *Emergency, *Effect, *Grant, *Hold:
 			drawFields(t, v.Field(i))
 		default:
 			t.Fatalf("field %s of a kind this test does not know: %T", name, f)

@@ -351,7 +351,7 @@ func TestR78_GoldenLogOpens(t *testing.T) {
 func TestR78_UnknownTypeOrVersionStops(t *testing.T) {
 	base := string(goldenFile(t)[7])
 	for _, c := range []struct{ old, new, want string }{
-		{`"type":"memory.written"`, `"type":"memory.erased"`, "unknown event type"},
+		{`"type":"memory.written"`, `"type":"memory.gone"`, "unknown event type"},
 		{`"type":"memory.written"`, `"type":"memory.Written"`, "unknown event type"},
 		{`{"v":1,`, `{"v":2,`, "unknown format version"},
 		{`{"v":1,`, `{"v":10,`, "unknown format version"},

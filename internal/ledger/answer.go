@@ -134,7 +134,7 @@ func (l *Ledger) wake() {
 }
 
 func (l *Ledger) answer(j *job) {
-	if j.answer == nil && j.spoiled == nil {
+	if j.answer == nil && j.spoiled == nil && !j.erases() {
 		return
 	}
 	if j.report != nil {
@@ -172,6 +172,9 @@ func (l *Ledger) answer(j *job) {
 		}
 		r.Run = l.results(j.run, j.outcome.Retry == 0, "")
 	}
+	if l.handErasure(j, r) {
+		return
+	}
 	j.finish(answerOf(r))
 }
 
@@ -208,6 +211,11 @@ func (l *Ledger) reply(j *job) (*wire.Reply, error) {
 	switch {
 	case o.Read != nil:
 		return r, l.addReading(r, o.Read)
+	case o.Erased != nil:
+		r.Erased = o.Erased
+		if len(o.Effects) > 0 {
+			r.Erased.Under = r.Seq + 1
+		}
 	case o.Deny != nil && o.Decision.Allowed:
 		r.Epoch, r.InFlight = o.Deny.Epoch, j.inFlight
 	case len(o.Effects) > 0 && o.Decision.Operation != "apply":

@@ -31,6 +31,10 @@ type Proposal struct {
 	Now       events.Time   // ledger time of the decision; never before the state's
 	RunID     string        // what sop.submit calls its run; recorded in the decision
 	Observed  []string      // actions that no handler is present for; recorded as far as they matter
+
+	// Beside are the events of the log at the seqs that the function Beside lists,
+	// nil for one that is not in it.
+	Beside []*events.Event
 }
 
 // Outcome is what follows from a proposal: the decisions (an SOP's steps
@@ -43,6 +47,7 @@ type Outcome struct {
 	Read      *Reading          // the record of an allowed read
 	Deny      *events.Emergency // the emergency deny that is given, or would be
 	Hidden    bool              // the reply tells another reason than the log
+	Erased    *wire.Erased      // what is erased, or would be
 	Faults    []string          // what is wrong with an apply's documents, for its sender
 	Applied   []Applied
 	procedure []sop.Step // that was judged
@@ -121,7 +126,7 @@ func (o *Outcome) decide(s *projection.State, p *Proposal, trace *trace) {
 	}
 	j.d.Reason, j.d.Allowed = string(code), code.Allowed()
 	if !j.d.Allowed {
-		j.out.Effects, j.out.Read = nil, nil
+		j.out.Effects, j.out.Read, j.out.Erased = nil, nil, nil
 	}
 	if code == reason.MalformedRequest { // nothing of it is named, kept or remembered
 		j.d.Resource, j.d.OperationID, j.d.TraceID = "", "", ""
@@ -164,7 +169,8 @@ func (j *judge) judge() reason.Code {
 		return reason.EmergencyDeny
 	}
 	if op, used := j.recorded(req); used {
-		if j.fails("operation id", op.Name != req.Operation || j.p.Prior == nil || !bytes.Equal(j.p.Prior, req.Canonical)) {
+		same := bytes.Equal(j.p.Prior, req.Canonical) && j.p.Prior != nil || j.s.RequestErased(j.p.Subject, op) // nobody can tell any more
+		if j.fails("operation id", op.Name != req.Operation || !same) {
 			return reason.OperationIDConflict
 		}
 		j.out.Retry = op.Seq

@@ -40,6 +40,12 @@ func (j *judge) control() reason.Code {
 		return j.unrestrict(r)
 	case *wire.SignersSet:
 		return j.setSigners(r)
+	case *wire.PayloadErase:
+		return j.erase(r)
+	case *wire.HoldPlace:
+		return j.placeHold(r.Hold)
+	case *wire.HoldLift:
+		return j.liftHold(r.Hold)
 	case *wire.ResourceSet:
 		return j.setResource(r)
 	case *wire.RunResolve:

@@ -56,6 +56,7 @@ var unused = []reason.Code{
 
 	reason.GrantedBy, reason.GrantGiven, reason.GrantRevoked, reason.RunCancelAccepted, reason.RestrictionAdded, reason.Redeemed,
 	reason.EmergencyDeny, reason.QuotaExceeded, reason.RequirementFailed, reason.RequirementError, reason.PolicyNotSigned,
+	reason.NotErasable, reason.PayloadHeld, reason.PayloadInUse, reason.RetentionFloor, // see erasure_test.go
 	reason.ApprovalRequired, reason.ApprovalRejected, reason.ApprovalExpired, reason.ApprovalByProposer,
 	reason.NamespaceNotAllowed, reason.ValueNotAllowed,
 	reason.ForbiddenFlow, reason.LoopUnbounded, reason.CostExceeded, reason.MissingHandlers,

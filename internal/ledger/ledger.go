@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -94,6 +95,7 @@ type Ledger struct {
 	// Owned by the goroutine of Run.
 	state      *projection.State
 	recent     map[uint64]prior      // requests with an operation id, by decision, until durable
+	flying     [][]sealedEvent       // batches until they are durable
 	procedures map[string]*procedure // of open runs
 	flights    flights
 	handed     uint64 // seq up to which changes of the state were handed over
@@ -105,6 +107,7 @@ type Ledger struct {
 	intake    intake
 	pipeline  chan *batch
 	renders   chan *job     // queries to finish
+	erasures  chan *erasing // to be carried out
 	poke      chan struct{} // something new is durable
 	stopped   chan struct{} // Run has returned
 	failure   atomic.Pointer[error]
@@ -250,10 +253,17 @@ func (l *Ledger) serve(ctx context.Context) {
 	for range max(1, min(readersMax, runtime.NumCPU()/2)) {
 		followers.Go(l.intake.read)
 	}
+	erased := make(chan struct{})
+	go func() {
+		defer close(erased)
+		l.eraseAll()
+	}()
 	l.write(ctx)
 	l.intake.close()
 	close(l.pipeline)
 	<-answered
+	close(l.erasures)
+	<-erased
 	close(l.renders)
 	stop()
 	followers.Wait()
@@ -349,6 +359,7 @@ func (l *Ledger) judgeAll(b *batch) (*sealing, error) {
 			delete(l.recent, seq)
 		}
 	}
+	l.flying = slices.DeleteFunc(l.flying, func(sealed []sealedEvent) bool { return sealed[len(sealed)-1].event.Seq <= durable })
 	w := newSealing(l, len(b.jobs))
 	for _, j := range b.jobs {
 		if j.turnAway() {
@@ -367,6 +378,9 @@ func (l *Ledger) judgeAll(b *batch) (*sealing, error) {
 	}
 	l.counters.measure(l.state)
 	b.sealed = w.sealed
+	if len(w.sealed) > 0 {
+		l.flying = append(l.flying, w.sealed)
+	}
 	w.handOver(b)
 	return w, nil
 }
@@ -385,7 +399,7 @@ func (l *Ledger) judgeOne(w *sealing, j *job) error {
 	}
 	p := j.proposal
 	now := l.now()
-	if err := l.fillIn(p); err != nil {
+	if err := l.fillIn(w, p); err != nil {
 		return j.spoil(err)
 	}
 	p.Now = now
@@ -454,7 +468,7 @@ func (j *job) clockAccepted() (*events.ClockAccepted, bool) {
 
 // fillIn adds what only the writer knows and the log will hold: the request
 // first recorded under the operation id, and the wall clock an admin accepts.
-func (l *Ledger) fillIn(p *Proposal) error {
+func (l *Ledger) fillIn(w *sealing, p *Proposal) error {
 	if p.Request == nil {
 		return nil
 	}
@@ -468,8 +482,15 @@ func (l *Ledger) fillIn(p *Proposal) error {
 		}
 		p.RunID, p.Observed = id, l.missing(actionsOf(b.SOP))
 	}
+	for _, seq := range Beside(p.Request) {
+		e, err := l.sealedOrDurable(w, seq)
+		if err != nil {
+			return err
+		}
+		p.Beside = append(p.Beside, e)
+	}
 	op, used := l.state.Operation(p.Subject, p.Request.OperationID)
-	if !used || p.Request.Operation == "memory.read" {
+	if !used || l.state.RequestErased(p.Subject, op) || p.Request.Operation == "memory.read" {
 		return nil
 	}
 	first, ok := l.recent[op.Seq]

@@ -115,6 +115,9 @@ func Open(o Options) (*Ledger, error) {
 	if err := l.begin(); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
+	if err := l.finishErasures(); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
 	return l, nil
 }
 
@@ -140,6 +143,7 @@ func load(o Options, log Log, sealKey []byte) (*Ledger, error) {
 		waiters:    waiters{byRun: map[string][]*waiting{}, last: map[string]runView{}, of: map[string]int{}, expired: make(chan *waiting)},
 		pipeline:   make(chan *batch, inFlightMax),
 		renders:    make(chan *job, renderQueueMax),
+		erasures:   make(chan *erasing, erasingQueueMax),
 		poke:       make(chan struct{}, 1),
 		changes:    make(chan *projection.Changes, 1),
 		stopped:    make(chan struct{}),
@@ -159,6 +163,11 @@ func load(o Options, log Log, sealKey []byte) (*Ledger, error) {
 		return nil, fmt.Errorf("%w: event 1 names the origin %q, the store %q", store.ErrCorrupt, l.state.Origin, l.origin)
 	case l.state.Rules > Rules:
 		return nil, fmt.Errorf("the log was judged under rules %d, this program knows rules up to %d: use a newer one", l.state.Rules, Rules)
+	}
+	for _, e := range l.state.Erasures() {
+		if e.Owner != "" {
+			l.sealer.renew(e.Owner, e.Seq)
+		}
 	}
 	if err := l.checkSealKey(); err != nil {
 		return nil, err
@@ -273,14 +282,15 @@ func (l *Ledger) begin() error {
 func (l *Ledger) checkSealKey() error {
 	var wrong error
 	for _, id := range append(l.state.PrincipalIDs(), l.state.AgentIDs()...) {
-		_, stored, err := l.reads.DataKey(id)
+		name := l.sealer.name(id)
+		_, stored, err := l.reads.DataKey(name)
 		if err != nil {
 			return err
 		}
 		if !stored {
 			continue
 		}
-		if _, err := l.sealer.existing(id); err == nil {
+		if _, err := l.sealer.existing(name); err == nil {
 			return nil
 		} else if wrong == nil {
 			wrong = fmt.Errorf("keys/seal.key is not this ledger's: %w", err)

@@ -151,6 +151,12 @@ func (c *valueCache) get(seq uint64) []byte {
 	return c.old[seq]
 }
 
+func (c *valueCache) clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.new, c.old, c.bytes = nil, nil, 0
+}
+
 func (c *valueCache) put(seq uint64, v []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

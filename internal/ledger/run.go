@@ -258,6 +258,10 @@ func (w *sealing) note(b events.Body) {
 		w.touched = append(w.touched, b.RunID)
 	case *events.EmergencyDenied, *events.EmergencyLifted:
 		w.denies = true
+	case *events.PayloadErased:
+		if b.Owner != "" {
+			w.l.sealer.renew(b.Owner, w.l.state.Seq)
+		}
 	}
 }
 

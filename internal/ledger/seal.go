@@ -20,12 +20,12 @@ import (
 // A payload record beside the log is one kind byte and then
 //
 //	open:   salt[32] ‖ bytes
-//	sealed: u8 len(owner) ‖ owner ‖ nonce[12] ‖ AES-256-GCM(salt[32] ‖ bytes)
+//	sealed: u8 len(name) ‖ name ‖ nonce[12] ‖ AES-256-GCM(salt[32] ‖ bytes)
 //
-// under the owner's data key, with origin and seq as additional data, so that a
+// under the data key of that name, the owner's (see dataKeyName), with origin and seq as additional data, so that a
 // record moved to another place does not open. A data key is random, and lies
 // in the store wrapped by the seal key: nonce[12] ‖ AES-256-GCM(key), with
-// origin and owner as additional data.
+// origin and name as additional data.
 const (
 	payloadOpen   = 0
 	payloadSealed = 1
@@ -96,8 +96,10 @@ type sealer struct {
 	origin string
 	wrap   cipher.AEAD
 	keys   map[string]cipher.AEAD
-	fetch  func(owner string) ([]byte, bool, error) // a wrapped data key from the store
+	fetch  func(name string) ([]byte, bool, error) // a wrapped data key from the store
 	random io.Reader
+
+	current map[string]string // by owner, the name of its data key where that is not its own
 
 	scratch [events.OriginBytesMax + 9]byte // of the writer: what is read from random, or says a place
 }
@@ -107,7 +109,7 @@ func newSealer(origin string, sealKey []byte, fetch func(string) ([]byte, bool, 
 	if err != nil {
 		return nil, fmt.Errorf("seal key: %w", err)
 	}
-	return &sealer{origin: origin, wrap: wrap, keys: map[string]cipher.AEAD{}, fetch: fetch, random: bufio.NewReaderSize(rand.Reader, 16<<10)}, nil
+	return &sealer{origin: origin, wrap: wrap, keys: map[string]cipher.AEAD{}, current: map[string]string{}, fetch: fetch, random: bufio.NewReaderSize(rand.Reader, 16<<10)}, nil
 }
 
 func newAEAD(key []byte) (cipher.AEAD, error) {
@@ -143,11 +145,12 @@ func appendOpen(dst []byte, salt [events.SaltLen]byte, b []byte) []byte {
 // seal appends the payload record to dst. wrapped is the data key if it is new
 // and must be stored with it.
 func (s *sealer) seal(dst []byte, owner string, seq uint64, salt [events.SaltLen]byte, b []byte) (record, wrapped []byte, err error) {
-	key, wrapped, err := s.dataKey(owner)
+	name := s.name(owner) // that the writer alone changes
+	key, wrapped, err := s.dataKey(name)
 	if err != nil {
 		return dst, nil, err
 	}
-	dst = append(append(dst, payloadSealed, byte(len(owner))), owner...)
+	dst = append(append(dst, payloadSealed, byte(len(name))), name...)
 	dst, nonce, err := s.nonce(key, dst)
 	if err != nil {
 		return dst, nil, err
@@ -167,25 +170,30 @@ func (s *sealer) nonce(key cipher.AEAD, dst []byte) (_, nonce []byte, err error)
 	return dst, nonce, s.fill(nonce)
 }
 
-// dataKey returns an owner's key, made now if there is none yet; wrapped is
+// dataKey returns the key of a name, made now if there is none yet; wrapped is
 // then what must be stored.
-func (s *sealer) dataKey(owner string) (key cipher.AEAD, wrapped []byte, err error) {
+func (s *sealer) dataKey(name string) (key cipher.AEAD, wrapped []byte, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if key, err = s.existing(owner); key != nil || err != nil {
+	if key, err = s.existing(name); key != nil || err != nil {
 		return key, nil, err
 	}
+	return s.newKey(name, s.random)
+}
+
+// newKey makes the key of a name. The writer's chance is its own.
+func (s *sealer) newKey(name string, random io.Reader) (key cipher.AEAD, wrapped []byte, err error) {
 	raw := make([]byte, 32)
-	if _, err = io.ReadFull(s.random, raw); err != nil {
+	if _, err = io.ReadFull(random, raw); err != nil {
 		return nil, nil, err
 	}
-	if wrapped, err = s.encrypt(s.wrap, raw, []byte(s.origin+"\n"+owner)); err != nil {
+	if wrapped, err = encryptWith(random, s.wrap, raw, []byte(s.origin+"\n"+name)); err != nil {
 		return nil, nil, err
 	}
 	if key, err = newAEAD(raw); err != nil {
 		return nil, nil, err
 	}
-	s.keys[owner] = key
+	s.keys[name] = key
 	return key, wrapped, nil
 }
 
@@ -193,26 +201,26 @@ func (s *sealer) dataKey(owner string) (key cipher.AEAD, wrapped []byte, err err
 func (s *sealer) check(owner string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, err := s.existing(owner)
+	_, err := s.existing(s.name(owner))
 	return err
 }
 
-// existing returns an owner's key, nil if there is none.
-func (s *sealer) existing(owner string) (cipher.AEAD, error) {
-	if key := s.keys[owner]; key != nil {
+// existing returns the key of a name, nil if there is none.
+func (s *sealer) existing(name string) (cipher.AEAD, error) {
+	if key := s.keys[name]; key != nil {
 		return key, nil
 	}
-	stored, ok, err := s.fetch(owner)
+	stored, ok, err := s.fetch(name)
 	if err != nil || !ok {
 		return nil, err
 	}
-	raw, err := decrypt(s.wrap, stored, []byte(s.origin+"\n"+owner))
+	raw, err := decrypt(s.wrap, stored, []byte(s.origin+"\n"+name))
 	if err != nil {
-		return nil, fmt.Errorf("data key of %s: %w", owner, err)
+		return nil, fmt.Errorf("data key of %s: %w", name, err)
 	}
 	key, err := newAEAD(raw)
 	if err == nil {
-		s.keys[owner] = key
+		s.keys[name] = key
 	}
 	return key, err
 }
@@ -261,12 +269,12 @@ func (s *sealer) place(seq uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte(s.origin+"\n"), seq)
 }
 
-func (s *sealer) encrypt(key cipher.AEAD, plain, additional []byte) ([]byte, error) {
-	dst, nonce, err := s.nonce(key, nil)
-	if err != nil {
+func encryptWith(random io.Reader, key cipher.AEAD, plain, additional []byte) ([]byte, error) {
+	nonce := make([]byte, key.NonceSize())
+	if _, err := io.ReadFull(random, nonce); err != nil {
 		return nil, err
 	}
-	return key.Seal(dst, nonce, plain, additional), nil
+	return key.Seal(nonce, nonce, plain, additional), nil
 }
 
 func decrypt(key cipher.AEAD, b, additional []byte) ([]byte, error) {

@@ -237,7 +237,7 @@ func (w *sealing) keep(seq uint64, p *payload) error {
 			if w.batch.Keys == nil {
 				w.batch.Keys = map[string][]byte{}
 			}
-			w.batch.Keys[p.owner] = wrapped
+			w.batch.Keys[w.l.sealer.name(p.owner)] = wrapped
 		}
 	}
 	end := len(w.room.records)

@@ -25,7 +25,7 @@ var placeholders = []struct {
 	{regexp.MustCompile(`"(event_id)":"[0-9a-f-]{36}"`), `"$1":"01a2298d-e241-727b-9fa8-c4bc082473e3"`},
 	{regexp.MustCompile(`"(run_id|resource)":"[0-9a-f-]{36}"`), `"$1":"01a2298d-e241-727b-9fa8-c4bc082473e4"`},
 	{regexp.MustCompile(`"(hash|leaf)":"[0-9a-f]{64}"`), `"$1":"31385a56e7ccb3262febd5d34f6f8e17b1638366bb291cb666798234637ae28d"`},
-	{regexp.MustCompile(`"(seq|next|head)":[0-9]+`), `"$1":17`},
+	{regexp.MustCompile(`"(seq|next|head|under|before|placed)":[0-9]+`), `"$1":17`},
 	{regexp.MustCompile(`"to":[0-9]+`), `"to":17`},
 	{regexp.MustCompile(`"tlog_proof":"(?:[^"\\]|\\.)*"`), `"tlog_proof":"c2sp.org/tlog-proof@v1\nindex 0\n<hash, base64>\n…\n\n<checkpoint>"`},
 	{regexp.MustCompile(`"(time|expires)":"[^"]+"`), `"$1":"2026-11-29T20:31:07.114203Z"`},

@@ -175,6 +175,10 @@ func (a *api) answer(s *projection.State, w asker, what string, q *wire.QueryReq
 		return grants(s, w, q, a.ledger.Now())
 	case "runs":
 		return runs(s, w, q)
+	case "holds":
+		return holds(s, w, q)
+	case "payloads":
+		return a.payloads(s, w, q)
 	case "events":
 		return a.events(s, w, q)
 	case "proof":

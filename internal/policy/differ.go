@@ -45,6 +45,9 @@ func Differences(was, next *Policy) []string {
 			say("limits: %s %d becomes %d (0 is none)", q.name, before[i].most, q.most)
 		}
 	}
+	if was.RetentionDays != next.RetentionDays {
+		say("limits: retention_days %d becomes %d (0 is none)", was.RetentionDays, next.RetentionDays)
+	}
 	if was.Version != "none" && was.Children != next.Children {
 		say("limits: children %d becomes %d", was.Children, next.Children)
 	}

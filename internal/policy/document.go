@@ -387,7 +387,7 @@ func (d *decoder) policy(n node, text string) *Policy {
 		d.namespaces(p, namespaces)
 	}
 	if limits, ok := f["limits"]; ok {
-		l := d.fields(limits, "limits", "tree_depth", "children", "records", "tree_records", "runs", "tree_runs", "tree_agents")
+		l := d.fields(limits, "limits", "tree_depth", "children", "records", "tree_records", "runs", "tree_runs", "tree_agents", "retention_days")
 		p.TreeDepth = d.integer(l["tree_depth"], "tree_depth", 1, events.TreeDepthMax, p.TreeDepth)
 		p.Children = d.integer(l["children"], "children", 1, events.ChildrenMax, p.Children)
 		quota := func(name string, most int) int {
@@ -400,6 +400,7 @@ func (d *decoder) policy(n node, text string) *Policy {
 			quota("records", quotaMax), quota("tree_records", quotaMax),
 			quota("runs", events.OpenRunsMax), quota("tree_runs", quotaMax), quota("tree_agents", quotaMax),
 		}
+		p.RetentionDays = quota("retention_days", retentionDaysMax)
 	}
 	return p
 }

@@ -21,7 +21,11 @@ type Policy struct {
 	TreeDepth   int             // agents on the longest path from a root, itself included
 	Children    int             // agents under one parent
 	Quotas      Quotas
+
+	RetentionDays int // a payload is not erased before it is this old; 0 for no such floor
 }
+
+const retentionDaysMax = 36_500
 
 type namedQuota struct {
 	name string

@@ -14,7 +14,8 @@ func keepsRights(b events.Body) bool {
 	case *events.Decision, *events.MemoryWritten, *events.MemoryDeleted, *events.MemoryExpired, *events.GrantGiven, *events.GrantRevoked,
 		*events.RestrictionAdded, *events.RestrictionRemoved, *events.ResourceSet, *events.SignersSet,
 		*events.RunAdmitted, *events.RunStarted, *events.RunFinished, *events.RunFailed, *events.RunCancelled, *events.RunDoubted, *events.RunResolved,
-		*events.EffectStarted, *events.EffectFinished, *events.EffectFailed:
+		*events.EffectStarted, *events.EffectFinished, *events.EffectFailed,
+		*events.PayloadErased, *events.MemoryErased, *events.HoldPlaced, *events.HoldLifted:
 		return true
 	}
 	return false

@@ -36,8 +36,8 @@ import (
 // It holds no sealed value; the values of mandatory records and the policy
 // document, which it does hold, are open payloads.
 const (
-	snapshotTag = "ledgerd/snapshot/v5\n"
-	digestTag   = "ledgerd/state/v4\n"
+	snapshotTag = "ledgerd/snapshot/v6\n"
+	digestTag   = "ledgerd/state/v5\n"
 )
 
 // Changes are what a state has come to since an earlier seq: the writer's hands
@@ -247,6 +247,7 @@ func (s *State) small(b []byte) []byte {
 	}
 	w.grants(s)
 	w.resources(s)
+	w.erasures(s)
 	w.texts(s.operations.names)
 	return w.buf
 }
@@ -326,6 +327,7 @@ func (r *snapshotReader) small(s *State) (document []byte) {
 	})
 	r.grants(s)
 	r.resources(s)
+	r.erasures(s)
 	r.operationNames(s)
 	return document
 }

@@ -106,6 +106,7 @@ type State struct {
 	operations operations
 	resources  map[string]policy.Resource
 	clauses    map[clauseKey]compiledClause // for the policy in force; no part of the state
+	erasures   erasures
 	runs       map[string]*Run
 	open       map[string]*Run   // of runs, the open ones
 	runAt      map[uint64]*Run   // by the decision that admitted it
@@ -131,6 +132,7 @@ func New() *State {
 		ofRun:      map[string][]*Record{},
 		grants:     map[events.Grant]*Grant{},
 		resources:  map[string]policy.Resource{},
+		erasures:   newErasures(),
 		runs:       map[string]*Run{},
 		open:       map[string]*Run{},
 		runAt:      map[uint64]*Run{},
@@ -172,6 +174,7 @@ func (s *State) Apply(e *events.Event, open []byte) error {
 	if !keepsRights(e.Body) {
 		s.rights++
 	}
+	s.passDay(e)
 	s.Seq, s.Time = e.Seq, e.Time
 	return nil
 }
@@ -253,6 +256,8 @@ func (s *State) fold(e *events.Event, open []byte) error {
 		return s.setSigners(b)
 	case *events.ResourceSet:
 		return s.setResource(b)
+	case *events.PayloadErased, *events.MemoryErased, *events.HoldPlaced, *events.HoldLifted:
+		return s.foldErasure(e)
 	case *events.RunAdmitted:
 		return s.admit(e, b)
 	default:

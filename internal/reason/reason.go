@@ -130,6 +130,14 @@ const (
 	InDoubt        Code = "in_doubt"
 )
 
+// Group erasure.
+const (
+	NotErasable    Code = "not_erasable"
+	PayloadHeld    Code = "payload_held"
+	PayloadInUse   Code = "payload_in_use"
+	RetentionFloor Code = "retention_floor"
+)
+
 // Group registration.
 const (
 	DuplicateAgent   Code = "duplicate_agent"
@@ -278,6 +286,10 @@ var table = []Info{
 	{OutputTooLarge, "run, permit", false, 403, 3, false, "the effect's result is over its limit"},
 	{RunCancelled, "run, permit", false, 403, 3, false, "the run was cancelled"},
 	{InDoubt, "run, permit", false, 403, 3, false, "an effect started and nobody knows whether it happened"},
+	{NotErasable, "erasure", false, 403, 3, false, "policies, mandatory records, keys and registrations are never erased"},
+	{PayloadHeld, "erasure", false, 403, 3, false, "a hold keeps it from being erased"},
+	{PayloadInUse, "erasure", false, 403, 3, false, "a run that is still open needs it"},
+	{RetentionFloor, "erasure", false, 403, 3, false, "it is not yet as old as the policy has it kept"},
 	{DuplicateAgent, "registration", false, 403, 3, false, "the id is taken, now or before"},
 	{UnknownParent, "registration", false, 403, 3, false, "the parent is not a registered agent"},
 	{HierarchyCycle, "registration", false, 403, 3, false, "an agent cannot be its own ancestor"},

@@ -19,6 +19,7 @@ func (r *run) whole(found logged, d *events.Decision) error {
 		r.ended(found.Seq, "another decision")
 	}
 	r.Decisions++
+	r.lack = 0
 	if r.s.Rules == 0 {
 		r.find(found.Seq, "ledger.opened, which says by what rules, before any decision", describe(&found.Event))
 	}
@@ -37,7 +38,11 @@ func (r *run) whole(found logged, d *events.Decision) error {
 		if r.judged != nil {
 			r.judged(&found, d, nil, c.missing)
 		}
-		r.unverifiable(c.missing)
+		if c.lack == lackContent {
+			r.unverifiable(c.missing)
+		} else {
+			r.lacking(c.lackSeq, c.lack)
+		}
 		r.checkBase(found.Seq, d)
 		r.unjudged = true
 	} else {
@@ -66,7 +71,8 @@ func (r *run) judge(c *evidence, found *logged, d *events.Decision) error {
 		return nil
 	}
 	if priorMissing && o.Decision.Reason == string(reason.OperationIDConflict) {
-		c.missing = "the request first made under the operation id is missing"
+		op, _ := r.s.Operation(d.Subject, d.OperationID)
+		c.lacks(op.Seq, lackPrior)
 		return nil
 	}
 	if c.opened {
@@ -128,6 +134,13 @@ type evidence struct {
 	salt     [events.SaltLen]byte
 	opened   bool   // the request is the payload, and salt the commitment's
 	missing  string // why there is no request; empty where there is one, or was none
+
+	lack    uint8 // and if for want of a payload, why, and beside which event it lay
+	lackSeq uint64
+}
+
+func (c *evidence) lacks(seq uint64, why uint8) {
+	c.missing, c.lack, c.lackSeq = lackReasons[why], why, seq
 }
 
 // request rebuilds the proposal from the decision and the request kept beside
@@ -159,7 +172,7 @@ func (r *run) request(e *events.Event, d *events.Decision) (evidence, error) {
 		c.proposal.Request = rebuild(&c.proposal, d)
 		switch c.proposal.Request {
 		case nil:
-			c.missing = "the request is missing"
+			c.lacks(e.Seq, lackRequest)
 		default:
 			r.Rebuilt++
 		}
@@ -178,7 +191,8 @@ func (r *run) request(e *events.Event, d *events.Decision) (evidence, error) {
 	request.OperationID, request.TraceID = d.OperationID, d.TraceID
 	r.checkIDs(e.Seq, d)
 	c.proposal.Request, c.salt, c.opened = request, salt, true
-	return c, nil
+	c.proposal.Beside, err = r.beside(e.Seq, request)
+	return c, err
 }
 
 func (r *run) checkIDs(seq uint64, d *events.Decision) {
@@ -335,7 +349,7 @@ func (r *run) checkBase(seq uint64, d *events.Decision) {
 // unjudgedEffect takes an event that follows from a decision that could not be
 // judged, as it is.
 func (r *run) unjudgedEffect(found logged) error {
-	r.UnverifiedEvents++
+	r.takenAsItIs()
 	if found.Time != r.decision.Time || found.Agent != r.decision.Agent {
 		r.find(found.Seq, "the time and agent of "+describeSeq(r.decision.Seq), describe(&found.Event))
 	}
@@ -417,7 +431,7 @@ func (r *run) effectPayload(found *logged, effect ledger.Effect, want *events.Ev
 		return err
 	}
 	if !ok {
-		r.MissingPayloads++
+		r.lacking(found.Seq, lackContent)
 		want.Payload = found.Payload
 		if want.Payload.IsZero() {
 			r.find(found.Seq, "a payload: what the request brings", "none")

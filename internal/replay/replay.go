@@ -86,6 +86,12 @@ type Report struct {
 	UnverifiedEvents uint64
 	MissingPayloads  uint64 // of events whose decision was judged
 
+	// What an erasure has left open, which none of the above counts: by the
+	// payload.erased under which it was, how many decisions and contents, and the
+	// events that follow from those decisions.
+	Erased       map[uint64]uint64
+	ErasedEvents uint64
+
 	Findings []Finding // the first FindingsMax
 	Found    uint64    // all of them
 
@@ -147,6 +153,8 @@ type run struct {
 	due      []ledger.Effect // what must still follow from decision
 	unjudged bool            // decision could not be judged: what follows is taken as it is
 	opening  bool            // nothing but doubt has come since ledger.opened
+	lacks    []lack
+	lack     int // how many of lacks there were with that of decision; 0 where it lacks nothing
 
 	// judged is told of each decision on a proposal before it is folded, with
 	// the proposal or why there is none; nil where nobody asks.
@@ -203,6 +211,9 @@ func (r *run) all() error {
 	}
 	r.opened(r.src.Size)
 	r.ended(r.src.Size, "the end of the log")
+	if err := r.erased(); err != nil {
+		return err
+	}
 	if r.Events != r.src.Size {
 		return fmt.Errorf("%d of %d events could be read", r.Events, r.src.Size)
 	}

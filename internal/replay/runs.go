@@ -17,6 +17,7 @@ import (
 func (r *run) stepAtMoment(found logged, d *events.Decision) error {
 	r.ended(found.Seq, "another decision")
 	r.Decisions++
+	r.lack = 0
 	r.decision = found.Event
 	current := r.s.Run(d.RunID)
 	if current == nil || !current.Idle() || ledger.Ending(current) != nil {
@@ -29,7 +30,7 @@ func (r *run) stepAtMoment(found logged, d *events.Decision) error {
 		return err
 	}
 	if len(steps) != len(current.Steps) {
-		r.unverifiable("the procedure of its run is missing")
+		r.lacking(current.Decision, lackProcedure)
 		r.unjudged = true
 		return r.apply(&found, nil)
 	}
@@ -172,7 +173,7 @@ func (r *run) report(found *logged, b *events.Effect) (*wire.Report, error) {
 	case err != nil:
 		return nil, err
 	case !ok:
-		r.MissingPayloads++
+		r.lacking(found.Seq, lackContent)
 	case events.PayloadCommitment(salt, content) != found.Payload:
 		r.find(found.Seq, "the payload that the event commits to", "another")
 	case report.OK:

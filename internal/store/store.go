@@ -32,8 +32,9 @@
 //	'e' seq            an event's exact bytes
 //	'h' index          a tree node's 32-byte hash, numbered as in
 //	                   golang.org/x/mod/sumdb/tlog.StoredHashIndex
-//	'k' owner          an owner's wrapped data key, opaque here
-//	'm' name           "format" and "origin", written once by Init
+//	'k' name           a wrapped data key, opaque here
+//	'm' name           "format" and "origin", written once by Init; "purged",
+//	                   how far erased bytes are off the disk
 //	'p' seq            the payload kept beside event seq, opaque here
 package store
 
@@ -94,16 +95,19 @@ const (
 
 func (o Options) fs() vfs.FS {
 	if o.FS == nil {
-		return orderedFS{vfs.Default}
+		return ordered(vfs.Default)
 	}
-	return orderedFS{o.FS}
+	return ordered(o.FS)
 }
 
 // orderedFS syncs the directory before a marker file is made, so that a marker
 // never reaches the disk ahead of the manifest it names. Pebble leaves that
 // order to the file system; where it does not hold, a crash between the two
 // would leave a database that cannot be opened.
-type orderedFS struct{ vfs.FS }
+type orderedFS struct {
+	vfs.FS
+	fresh *atomic.Int32 // above 0 while no file is to be written over
+}
 
 // Create implements vfs.FS.
 func (o orderedFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {

@@ -74,6 +74,7 @@ var rules = []struct{ id, text string }{
 	{"R80", "verify finds every changed byte and names the event."},
 	{"R81", "With a remembered checkpoint verify finds truncation and rewriting; without one it says it did not look."},
 	{"R82", "Every decision is judged again; a forged one is found though it was signed with the log's own key."},
+	{"R83", "An erasure takes the bytes off the disk and leaves a log that verifies and says under which event; a payload missing without one is a failure."},
 	{"R84", "A second implementation, written from the format alone, agrees."},
 	{"R90", "The rules hold through every front door: NATS, Go client, command line."},
 	{"R91", "Agents hold propose, query, their inbox and announcements, and nothing of the stream or the server."},

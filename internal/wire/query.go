@@ -26,6 +26,8 @@ type QueryRequest struct {
 	Event       bool   // proof: with the event's bytes
 	Limit       uint64 // events, agents, principals, resources, grants, history; 0 = as many as fit
 	Category    string // events
+	Namespace   string // payloads: of one record
+	Key         string
 	Agent       string // events
 }
 
@@ -80,6 +82,15 @@ var queries = map[string]func(*fields, *QueryRequest){
 		q.After, q.Limit = f.printable("after", events.ValidResourceID), f.optPositive("limit")
 	},
 	"denies": func(*fields, *QueryRequest) {},
+	"holds": func(f *fields, q *QueryRequest) {
+		q.From, q.Limit = f.optPositive("from"), f.optPositive("limit")
+	},
+	"payloads": func(f *fields, q *QueryRequest) {
+		q.From, q.Limit, q.AgentID = f.optPositive("from"), f.optPositive("limit"), f.id("agent_id")
+		if f.has("namespace") {
+			q.Namespace, q.Key = f.namespace(), f.recordKey()
+		}
+	},
 	"grants": func(f *fields, q *QueryRequest) {
 		q.After, q.Limit = f.printable("after", validGrantName), f.optPositive("limit")
 	},

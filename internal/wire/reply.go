@@ -50,6 +50,7 @@ type StepResult struct {
 	State          string // waiting, started, finished or failed
 	Result         []byte // canonical JSON; nil for none
 	Record         *Record
+	Erased         bool // the result is destroyed
 	Omitted        bool // the result does not fit here: ask for the step alone
 }
 
@@ -71,7 +72,8 @@ type Reply struct {
 	Run       *Run
 	Epoch     uint64     // of an emergency deny or lift
 	InFlight  []InFlight // what an emergency deny does not stop any more
-	Full      bool       // for those who may read the log: its own reason, not the told one
+	Erased    *Erased
+	Full      bool // for those who may read the log: its own reason, not the told one
 }
 
 // size is about what Encode needs.
@@ -136,6 +138,9 @@ func (r *Reply) Encode() []byte {
 			w.str("agent", e.Agent)
 		})
 	}
+	if r.Erased != nil {
+		r.Erased.encode(w)
+	}
 	if len(r.Documents) > 0 {
 		list(w, "documents", r.Documents, func(doc *Document) {
 			w.str("kind", doc.Kind)
@@ -163,6 +168,8 @@ func (r *Run) encode(w *writer) {
 			result = s.Record.JSON()
 		}
 		switch {
+		case s.Erased:
+			w.boolean("erased", true)
 		case s.Omitted || len(result) > room:
 			w.boolean("omitted", true)
 		case result != nil:

@@ -173,6 +173,9 @@ var operations = map[Lane]map[string]func(*fields) any{
 		"run.resolve":        decodeResolve,
 		"resource.set":       decodeResource,
 		"signers.set":        decodeSigners,
+		"payload.erase":      decodeErase,
+		"hold.place":         func(f *fields) any { return &HoldPlace{f.hold()} },
+		"hold.lift":          func(f *fields) any { return &HoldLift{f.hold()} },
 		"restriction.remove": func(f *fields) any {
 			return &RestrictionRemove{f.id("agent_id"), f.valid("id", events.ValidToken)}
 		},

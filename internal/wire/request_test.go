@@ -70,6 +70,9 @@ func examples(t testing.TB) []example {
 		{Control, "run.resolve", `{"run_id":"r-1","step_id":"a","outcome":"not_done"}`, &RunResolve{"r-1", "a", "not_done"}, nil, nil},
 		{Control, "emergency.deny", `{"agent_id":"bob","capabilities":["x.one"],"reason":"why","dry_run":true}`, &EmergencyDeny{"bob", []string{"x.one"}, false, true}, []string{"dry_run"}, nil},
 		{Control, "emergency.lift", `{"epoch":7}`, &EmergencyLift{7}, nil, nil},
+		{Control, "payload.erase", `{"seqs":[7,9],"basis":"mistake","comment":"why","dry_run":true}`, &PayloadErase{Seqs: []uint64{7, 9}, Basis: "mistake", DryRun: true}, []string{"comment", "dry_run"}, []string{"seqs"}},
+		{Control, "hold.place", `{"owner_agent_id":"bob","namespace":"n","key":"k","comment":"why"}`, &HoldPlace{events.Hold{Owner: "bob", Namespace: "n", Key: "k"}}, []string{"comment"}, nil},
+		{Control, "hold.lift", `{"seq":7}`, &HoldLift{events.Hold{Seq: 7}}, nil, nil},
 	}
 }
 
@@ -313,7 +316,7 @@ func TestKnownOperations(t *testing.T) {
 		known     bool
 	}{
 		{Propose, "memory.write", true}, {Control, "memory.write", false}, {Control, "apply", true}, {Propose, "apply", false},
-		{Propose, "sop.submit", true}, {Propose, "grant.give", true}, {Propose, "restriction.add", true}, {Propose, "restriction.take", false}, {Control, "emergency.deny", true}, {Control, "hold.place", false},
+		{Propose, "sop.submit", true}, {Propose, "grant.give", true}, {Propose, "restriction.add", true}, {Propose, "restriction.take", false}, {Control, "emergency.deny", true}, {Control, "hold.place", true}, {Control, "backup.now", false},
 		{Query, "memory.read", false}, {"", "memory.read", false}, {Propose, "", false}, {Propose, "Memory.Write", false},
 	} {
 		want := events.Unsupported

@@ -51,6 +51,12 @@ func resource(body any) string {
 		return r.ID
 	case *PrincipalRevoke:
 		return r.ID
+	case *PayloadErase:
+		return eraseResource(r)
+	case *HoldPlace:
+		return holdResource(r.Hold)
+	case *HoldLift:
+		return holdResource(r.Hold)
 	}
 	return ""
 }

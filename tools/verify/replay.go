@@ -41,6 +41,9 @@ func (a *arguments) judge(report *audit.Report, source replay.Source, err error)
 func (a *arguments) replay(report *audit.Report, source replay.Source) audit.Check {
 	r := replay.Run(source)
 	check := audit.Check{Name: "replay", Status: audit.Pass, Text: fmt.Sprintf("%d of %d decisions judged again", r.Judged, r.Decisions), Open: left(&r)}
+	for _, under := range slices.Sorted(maps.Keys(r.Erased)) {
+		check.Text += fmt.Sprintf(", %d could not be: erased under #%d", r.Erased[under], under)
+	}
 	if r.Stored {
 		check.Text += fmt.Sprintf(", the stored state of seq %d compared", r.StoredSeq)
 	}

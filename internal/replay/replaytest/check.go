@@ -66,6 +66,11 @@ func Check(o ledger.Options) (replay.Report, error) {
 	for why, n := range report.Unverifiable {
 		faults = append(faults, fmt.Errorf("%d decisions not judged: %s", n, why))
 	}
+	for under, n := range report.Erased {
+		if n == 0 {
+			faults = append(faults, fmt.Errorf("nothing is erased under %d", under))
+		}
+	}
 	if report.MissingPayloads > 0 {
 		faults = append(faults, fmt.Errorf("%d payloads are missing", report.MissingPayloads))
 	}

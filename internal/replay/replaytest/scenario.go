@@ -202,6 +202,7 @@ func (s *Session) registrations() {
 	s.Control(ledger.AdminID, "resource.set", `{"id":"doc/1","classification":"public"}`)
 	s.signers()
 	s.Control(ledger.AdminID, "clock.accept", `{"operation_id":"clock"}`)
+	s.erasures()
 	s.Control(ledger.AdminID, "apply", ApplyRequest(PolicyDocument("lab-2"), "kind: Agent\nid: formatter\nparent: researcher\ncapabilities: [memory.read]\n"))
 	s.Control(ledger.AdminID, "apply", ApplyRequest(PolicyDocument("lab-2")))
 	s.Control(ledger.AdminID, "apply", ApplyRequest(strings.Replace(PolicyDocument("lab-2"), "children: 20", "children: 21", 1)))
@@ -224,6 +225,22 @@ func (s *Session) signers() {
 	s.Control(ledger.AdminID, "apply", strings.TrimSuffix(ApplyRequest(document), "}")+fmt.Sprintf(`,"signatures":[%q]}`, with))
 	s.Control(ledger.AdminID, "signers.set", `{"keys":[]}`)
 	s.Control(ledger.AdminID, "signers.set", fmt.Sprintf(`{"keys":[],"signatures":[%q]}`, signed(policy.SignersStatement(origin, 2, nil))))
+}
+
+// erasures holds a payload and lets it go, and erases a read, of which all is
+// known without it.
+func (s *Session) erasures() {
+	read := s.Propose("researcher", "memory.read", `{"namespace":"project","key":"client_region"}`)
+	one := func(verb, more string) { s.Control(ledger.AdminID, verb, fmt.Sprintf(`{"seq%s}`, more)) }
+	one("hold.place", fmt.Sprintf(`":%d`, read.Seq))
+	one("payload.erase", fmt.Sprintf(`s":[%d],"basis":"mistake"`, read.Seq))
+	one("hold.lift", fmt.Sprintf(`":%d`, read.Seq))
+	one("payload.erase", fmt.Sprintf(`s":[%d],"basis":"mistake","dry_run":true`, read.Seq))
+	one("payload.erase", fmt.Sprintf(`s":[%d],"basis":"mistake"`, read.Seq))
+	one("payload.erase", fmt.Sprintf(`s":[%d],"basis":"mistake"`, read.Seq))
+	one("payload.erase", `s":[1],"basis":"retention_end"`)
+	s.Control(ledger.AdminID, "apply", ApplyRequest(PolicyDocument("lab-1"), MemoryDocument("researcher", "notes", "gone", "soon", "private")))
+	one("payload.erase", fmt.Sprintf(`s":[%d],"basis":"subject_request"`, s.Durable())) // beside memory.written
 }
 
 func (s *Session) doors() {

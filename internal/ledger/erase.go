@@ -1,0 +1,241 @@
+package ledger
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/projection"
+	"github.com/ledgerd/ledgerd/internal/store"
+	"github.com/ledgerd/ledgerd/internal/wire"
+)
+
+// What a payload.erased says is done once it is durable, by a goroutine of its
+// own and in order, and only then is its asker answered. What a crash leaves
+// undone is done at the next opening: the store notes how far it has come.
+
+// erasing is one erasure to be carried out, and whom to tell.
+type erasing struct {
+	projection.Erasure
+	job   *job
+	reply *wire.Reply
+}
+
+const erasingQueueMax = 64
+
+// handErasure reports whether j's answer waits for an erasure, which is then queued.
+func (l *Ledger) handErasure(j *job, r *wire.Reply) bool {
+	if !j.erases() {
+		return false
+	}
+	body := j.outcome.Effects[0].Body.(*events.PayloadErased)
+	l.erasures <- &erasing{projection.Erasure{Seq: j.sealed.event.Seq + 1, PayloadErased: *body}, j, r}
+	return true
+}
+
+func (j *job) erases() bool {
+	return j.outcome != nil && j.outcome.Erased != nil && len(j.outcome.Effects) > 0
+}
+
+// eraseAll carries out what is handed over, until that is closed.
+func (l *Ledger) eraseAll() {
+	for e := range l.erasures {
+		err := l.Err()
+		if err == nil {
+			err = l.carryOut(&e.Erasure)
+		}
+		switch {
+		case errors.Is(err, store.ErrPending):
+			l.log.Warn("erased bytes are not off the disk yet; the next opening looks again", "under", e.Seq, "error", err)
+			e.reply.Erased.Pending = true
+		case err != nil:
+			l.fail(err)
+			e.job.finish(notKnown)
+			continue
+		}
+		e.job.finish(answerOf(e.reply))
+	}
+}
+
+// finishErasures carries out what an earlier run of the program has left undone.
+func (l *Ledger) finishErasures() error {
+	purged, err := l.store.Purged()
+	if err != nil {
+		return err
+	}
+	all := l.state.Erasures()
+	for i := range all {
+		if all[i].Seq <= purged {
+			continue
+		}
+		switch err := l.carryOut(&all[i]); {
+		case errors.Is(err, store.ErrPending):
+			l.log.Warn("erased bytes are not off the disk yet", "under", all[i].Seq, "error", err)
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// carryOut destroys what an erasure is of. It may be called again.
+func (l *Ledger) carryOut(e *projection.Erasure) (err error) {
+	out := store.Erasure{Payloads: e.Seqs}
+	if e.Owner != "" {
+		if out, err = l.eraseOwner(e); err != nil {
+			return err
+		}
+	}
+	l.values.clear()
+	if err := l.store.Erase(out); err != nil {
+		return err
+	}
+	l.sealer.forget(out.Keys)
+	return l.store.Purge(out, e.Seq)
+}
+
+// eraseOwner finds an owner's payloads: those to be erased, and those to be kept,
+// sealed anew under the data key that has taken the place of its old ones.
+func (l *Ledger) eraseOwner(e *projection.Erasure) (out store.Erasure, err error) {
+	names, err := l.store.DataKeys()
+	if err != nil {
+		return out, err
+	}
+	for _, name := range names {
+		if owner, since := keyOwner(name); owner == e.Owner && since < e.Seq {
+			out.Keys = append(out.Keys, name)
+		}
+	}
+	walk, err := l.store.Payloads(1, e.Seq)
+	if err != nil {
+		return out, err
+	}
+	err = l.store.Events(1, e.Seq-1, func(seq uint64, b []byte) error {
+		record, ok, err := walk.At(seq)
+		if name, sealed := sealedUnder(record); err != nil || !ok || !sealed || !slices.Contains(out.Keys, name) {
+			return err
+		}
+		event, err := events.Parse(b)
+		if err != nil {
+			return err
+		}
+		if e.Covers(&event) {
+			out.Payloads = append(out.Payloads, seq)
+			return nil
+		}
+		return l.sealAnew(&out, e, seq, record)
+	})
+	_, ended := walk.End()
+	return out, errors.Join(err, ended)
+}
+
+// sealAnew puts a payload that is kept under the owner's next data key.
+func (l *Ledger) sealAnew(out *store.Erasure, e *projection.Erasure, seq uint64, record []byte) error {
+	salt, b, err := l.sealer.open(seq, record)
+	if errors.Is(err, ErrPayload) { // it was damaged before: it stays as it is
+		l.log.Error("a payload that is kept does not open", "seq", seq, "error", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	sealed, err := l.sealer.sealUnder(dataKeyName(e.Owner, e.Seq), seq, salt, b, l.store)
+	if err != nil {
+		return err
+	}
+	out.Records = append(out.Records, store.Payload{Seq: seq, Record: sealed})
+	return nil
+}
+
+// dataKeyName is the name of the data key that an owner has since an erasure; the
+// first has the owner's. It never comes again, so that what was sealed under a
+// key that is destroyed opens under no other.
+func dataKeyName(owner string, since uint64) string {
+	if since == 0 {
+		return owner
+	}
+	return owner + "#" + strconv.FormatUint(since, 10)
+}
+
+func keyOwner(name string) (owner string, since uint64) {
+	owner, text, renewed := strings.Cut(name, "#")
+	if renewed {
+		since, _ = strconv.ParseUint(text, 10, 64)
+	}
+	return owner, since
+}
+
+// sealedUnder is the name of the data key of a sealed payload record.
+func sealedUnder(record []byte) (name string, ok bool) {
+	if len(record) < 2 || record[0] != payloadSealed || len(record) < 2+int(record[1]) {
+		return "", false
+	}
+	return string(record[2 : 2+record[1]]), true
+}
+
+// renew has an owner's payloads sealed under another data key from here on.
+func (s *sealer) renew(owner string, since uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current[owner] = dataKeyName(owner, since)
+}
+
+// name is the name of the data key that an owner's payloads are sealed under.
+func (s *sealer) name(owner string) string {
+	if name, ok := s.current[owner]; ok {
+		return name
+	}
+	return owner
+}
+
+// forget drops data keys that are destroyed.
+func (s *sealer) forget(names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range names {
+		delete(s.keys, name)
+	}
+}
+
+// sealUnder seals a payload of an earlier event again, apart from the writer. A
+// data key that it makes is on disk before anyone else may seal under it.
+func (s *sealer) sealUnder(name string, seq uint64, salt [events.SaltLen]byte, b []byte, st *store.Store) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key, err := s.existing(name)
+	if err != nil {
+		return nil, err
+	}
+	if key == nil {
+		var wrapped []byte
+		if key, wrapped, err = s.newKey(name, rand.Reader); err == nil {
+			err = st.Erase(store.Erasure{NewKeys: map[string][]byte{name: wrapped}})
+		}
+		if err != nil {
+			delete(s.keys, name)
+			return nil, fmt.Errorf("data key of %s: %w", name, err)
+		}
+	}
+	record := append([]byte{payloadSealed, byte(len(name))}, name...)
+	sealed, err := encryptWith(rand.Reader, key, append(salt[:len(salt):len(salt)], b...), s.place(seq))
+	return append(record, sealed...), err
+}
+
+// sealedOrDurable is an event of the log, on disk yet or not; nil for one that is
+// not in it.
+func (l *Ledger) sealedOrDurable(w *sealing, seq uint64) (*events.Event, error) {
+	for _, sealed := range append(slices.Clone(l.flying), w.sealed) {
+		if n := len(sealed); n > 0 && sealed[0].event.Seq <= seq && seq <= sealed[n-1].event.Seq {
+			return &sealed[seq-sealed[0].event.Seq].event, nil
+		}
+	}
+	if seq > l.reads.Durable() {
+		return nil, nil
+	}
+	e, _, err := l.event(seq)
+	return &e, err
+}
