@@ -162,9 +162,9 @@ type run struct {
 
 	policySeq uint64 // of the event that put the policy in force
 
-	at      *ahead            // the event at hand
-	stored  *projection.State // to compare at its seq
-	scratch []byte            // for the bytes of an expected event
+	at      *ahead      // the event at hand
+	stored  events.Hash // digest of the stored state, to compare at its seq
+	scratch []byte      // for the bytes of an expected event
 }
 
 // logged is an event as it stands in the log.
@@ -185,14 +185,13 @@ func (r *run) all() error {
 		return errors.New("there are no events")
 	}
 	if r.src.State != nil {
-		var err error
-		switch r.stored, err = r.src.State(); {
+		switch stored, err := r.src.State(); {
 		case err != nil:
 			r.find(0, "a stored state that can be used, or none", err.Error())
-		case r.stored != nil && (r.stored.Seq == 0 || r.stored.Seq > r.src.Size):
-			r.find(0, "a stored state within the log", "one at "+uintText(r.stored.Seq))
-		case r.stored != nil:
-			r.Stored, r.StoredSeq = true, r.stored.Seq
+		case stored != nil && (stored.Seq == 0 || stored.Seq > r.src.Size):
+			r.find(0, "a stored state within the log", "one at "+uintText(stored.Seq))
+		case stored != nil: // two states at a time are held only where they differ
+			r.Stored, r.StoredSeq, r.stored = true, stored.Seq, stored.Digest()
 		}
 	}
 	err := r.src.readAhead(func(t *stretch) error {
@@ -396,12 +395,15 @@ func (r *run) applyAs(found *logged, open []byte, leaf events.Hash) error {
 
 // compareStored compares the stored state with the one folded up to its seq.
 func (r *run) compareStored() {
-	want, got, stored := r.s.Digest(), r.stored.Digest(), r.stored
-	r.stored = nil
-	if r.StoredSame = want == got; r.StoredSame {
+	want := r.s.Digest()
+	if r.StoredSame = want == r.stored; r.StoredSame {
 		return
 	}
-	r.find(r.StoredSeq, "the stored state to be the one folded from the log: "+want.String(), got.String())
+	r.find(r.StoredSeq, "the stored state to be the one folded from the log: "+want.String(), r.stored.String())
+	stored, err := r.src.State()
+	if err != nil || stored == nil {
+		return
+	}
 	differences := r.s.Diff(stored, differencesMax)
 	last := r.lastTouched(differences)
 	for i, d := range differences {

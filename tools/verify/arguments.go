@@ -32,7 +32,7 @@ var parts []*part
 func init() {
 	parts = []*part{
 		&dataSource, &exportSource, &serverSource, &proofSource, &consistencySource, &holding, &remembering, &dating, &pinning,
-		&resuming, &comparing, &judging, &mirroring, &reporting, &witnessing,
+		&resuming, &comparing, &judging, &mirroring, &evidencing, &reporting, &witnessing,
 	}
 }
 
@@ -55,6 +55,7 @@ type arguments struct {
 	skew     time.Duration
 	mirror   string
 	resume   string
+	evidence string
 	in       io.Reader // for what is read from -
 }
 

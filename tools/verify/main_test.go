@@ -28,6 +28,7 @@ import (
 // are seen as a shell sees them.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("VERIFY_STATUS"); path != "" { // what the kernel says of this process goes there
+		boundMemory()
 		exit := run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 		if b, err := os.ReadFile("/proc/self/status"); err != nil || os.WriteFile(path, b, 0o600) != nil {
 			exit = audit.ExitImpossible

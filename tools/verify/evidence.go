@@ -1,0 +1,254 @@
+package main
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/ledgerd/ledgerd/internal/audit"
+	"github.com/ledgerd/ledgerd/internal/events"
+)
+
+// evidencing writes down what a verdict rests on, for somebody who has neither
+// the log nor this program.
+var evidencing = part{
+	usage: `  --evidence DIR     write what the verdict rests on to DIR, which must not exist or be empty: notes, the entries at fault and
+                     beside it, proofs, and how to check each without this program
+`,
+	flags: func(a *arguments, f *flag.FlagSet) { f.StringVar(&a.evidence, "evidence", "", "") },
+	refuse: func(a *arguments, given map[string]bool) error {
+		return refuseEmpty(given, "directory", map[string]string{"evidence": a.evidence})
+	},
+	options: func(a *arguments, _ *audit.Options) error { // better now than after hours
+		if a.evidence == "" {
+			return nil
+		}
+		if names, err := os.ReadDir(a.evidence); err == nil && len(names) > 0 {
+			return fmt.Errorf("%s is not empty", a.evidence)
+		}
+		return os.MkdirAll(a.evidence, 0o755)
+	},
+	then: func(a *arguments, s *subject, r *audit.Report) error {
+		if a.evidence == "" {
+			return nil
+		}
+		r.Settle()
+		b := &dossier{files: map[string][]byte{}, report: r}
+		if err := b.gather(a, s); err != nil {
+			return fmt.Errorf("evidence: %w", err)
+		}
+		return b.write(a.evidence)
+	},
+}
+
+const evidenceFaults = 20 // whose entries are gathered
+
+// dossier is the evidence of one verdict.
+type dossier struct {
+	files  map[string][]byte
+	report *audit.Report
+	howTo  strings.Builder
+	left   []string // what is not in it, and why
+}
+
+func (b *dossier) gather(a *arguments, s *subject) error {
+	report, err := json.MarshalIndent(b.report, "", "  ")
+	if err != nil {
+		return err
+	}
+	b.files["report.json"] = append(report, '\n')
+	b.key()
+	var source *audit.Source
+	if s.log != nil {
+		if source, err = s.log(); err != nil {
+			b.left = append(b.left, "the log: it cannot be read: "+err.Error())
+			source = nil
+		}
+	}
+	if source != nil {
+		b.note("log", source.Checkpoint)
+	}
+	for name, path := range map[string]string{"remembered": a.checkpoint, "compared-1": a.compared[0], "compared-2": a.compared[1]} {
+		if path == "" {
+			continue
+		}
+		signed, err := readSmall(path)
+		if err != nil {
+			return err
+		}
+		b.note(name, signed)
+	}
+	if source != nil {
+		b.entries(source)
+		b.consistency(source)
+	}
+	b.readme()
+	return nil
+}
+
+// key writes the verifier key, and in a form that openssl reads.
+func (b *dossier) key() {
+	if b.report.Key == "" {
+		return
+	}
+	b.files["vkey"] = []byte(b.report.Key + "\n")
+	parts := strings.SplitN(b.report.Key, "+", 3)
+	if len(parts) != 3 {
+		return
+	}
+	raw, err := base64.StdEncoding.DecodeString(parts[2])
+	if err != nil || len(raw) != 1+ed25519.PublicKeySize || raw[0] != 1 {
+		return
+	}
+	der, err := x509.MarshalPKIXPublicKey(ed25519.PublicKey(raw[1:]))
+	if err != nil {
+		return
+	}
+	b.files["key.pem"] = pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+}
+
+// note writes a signed checkpoint, and its text and signature apart.
+func (b *dossier) note(name string, signed []byte) {
+	if signed == nil {
+		return
+	}
+	b.files["notes/"+name+".note"] = signed
+	text, lines, ok := strings.Cut(string(signed), "\n\n")
+	origin, _, _ := strings.Cut(b.report.Key, "+")
+	for line := range strings.Lines(lines) {
+		b64, ours := strings.CutPrefix(line, "— "+origin+" ")
+		sig, err := base64.StdEncoding.DecodeString(strings.TrimSpace(b64))
+		if ok && ours && err == nil && len(sig) == 4+ed25519.SignatureSize && b.files["key.pem"] != nil {
+			b.files["notes/"+name+".text"] = []byte(text + "\n")
+			b.files["notes/"+name+".sig"] = sig[4:]
+			fmt.Fprintf(&b.howTo, "The signature of notes/%s.note (its text and signature apart are the other two files):\n  openssl pkeyutl -verify -pubin -inkey key.pem -rawin -in notes/%s.text -sigfile notes/%s.sig\n\n", name, name, name)
+			return
+		}
+	}
+}
+
+// entries writes the entries at fault and those beside them, each with a proof
+// where the log's tree gives one.
+func (b *dossier) entries(source *audit.Source) {
+	wanted := map[uint64]bool{}
+	for i, f := range b.report.Faults {
+		if i == evidenceFaults {
+			b.left = append(b.left, fmt.Sprintf("the entries of %d faults beyond the first %d", len(b.report.Faults)-i, evidenceFaults))
+			break
+		}
+		if f.Seq == 0 {
+			continue
+		}
+		for _, seq := range []uint64{f.Seq - 1, f.Seq, f.Seq + 1, f.To} {
+			if 0 < seq && seq <= source.Size {
+				wanted[seq] = true
+			}
+		}
+	}
+	linked := false
+	for _, seq := range slices.Sorted(maps.Keys(wanted)) {
+		var entry []byte
+		err := source.Events(seq, seq, func(_ uint64, e []byte) error {
+			entry = slices.Clone(e)
+			return nil
+		})
+		if err != nil || entry == nil {
+			b.left = append(b.left, fmt.Sprintf("entry %d: it cannot be read: %v", seq, err))
+			continue
+		}
+		b.files[fmt.Sprintf("entries/%d.event", seq)] = entry
+		b.prove(source, seq)
+		if !linked && b.files[fmt.Sprintf("entries/%d.event", seq-1)] != nil {
+			linked = true
+			fmt.Fprintf(&b.howTo, "The chain: the hash of an entry after a zero byte is what the next one names as its prev. These two are one text if entry %d follows on entry %d:\n  (printf '\\000'; cat entries/%d.event) | sha256sum\n  grep -o '\"prev\":\"[0-9a-f]*\"' entries/%d.event\n\n", seq, seq-1, seq-1, seq)
+		}
+	}
+}
+
+func (b *dossier) prove(source *audit.Source, seq uint64) {
+	p, event, err := source.Prove(seq)
+	if err != nil {
+		b.left = append(b.left, fmt.Sprintf("a proof of entry %d: the log's tree gives none: %v", seq, err))
+		return
+	}
+	e, err := events.Parse(event)
+	if err != nil {
+		b.left = append(b.left, fmt.Sprintf("a receipt of entry %d: it is no event: %v", seq, err))
+		return
+	}
+	r := audit.Receipt{Origin: b.report.Origin, Seq: seq, EventID: events.UUIDString(e.ID), Hash: events.LeafHash(event)}
+	proof, receipt := fmt.Sprintf("proofs/%d.tlog-proof", seq), fmt.Sprintf("proofs/%d.receipt", seq)
+	b.files[proof], b.files[receipt] = p.Encode(), r.Encode()
+	fmt.Fprintf(&b.howTo, "Entry %d is in the log that notes/log.note signs (docs/format/verify.py of ledgerd is one reader of C2SP tlog-proof; the hash in the receipt is that of the chain, above):\n  python3 verify.py --receipt %s --proof %s --vkey @vkey\n\n", seq, receipt, proof)
+}
+
+// consistency writes the proof that the log grew out of what was remembered.
+func (b *dossier) consistency(source *audit.Source) {
+	remembered := b.files["notes/remembered.note"]
+	c, err := audit.ReadCheckpoint(remembered)
+	if remembered == nil || err != nil {
+		return
+	}
+	p, root, err := source.ProveConsistency(c.Size)
+	switch {
+	case err != nil:
+		b.left = append(b.left, "a proof that the log grew out of notes/remembered.note: there is none: "+err.Error())
+	case root != c.Root:
+		b.left = append(b.left, fmt.Sprintf("a proof that the log grew out of notes/remembered.note: there can be none; at size %d the log's root is %s, the remembered one %s. Both notes, signed by one key, are proof that it signed two histories", c.Size, root, c.Root))
+	default:
+		b.files["proofs/consistency"] = p.Encode()
+		fmt.Fprintf(&b.howTo, "The log grew out of what notes/remembered.note signs:\n  python3 verify.py --consistency proofs/consistency --checkpoint notes/remembered.note --vkey @vkey\n\n")
+	}
+}
+
+func (b *dossier) readme() {
+	var t strings.Builder
+	fmt.Fprintf(&t, "Evidence of a verification of %s, %d events.\nVerdict: %s. Every fault, with what was expected and found, is in report.json.\n\n", b.report.Origin, b.report.Events, b.report.Verdict)
+	source := "It came from the data itself: that the log was signed by whom it says is not shown."
+	if b.report.KeySource == "pinned" {
+		source = "It was given by the auditor."
+	}
+	fmt.Fprintf(&t, "The key is in vkey (C2SP signed note) and key.pem. %s\nHow to check each part without the program that wrote this, in this directory:\n\n", source)
+	t.WriteString("That no file was changed since:\n  sha256sum -c SHA256SUMS\n\n")
+	t.WriteString(b.howTo.String())
+	for _, f := range b.report.Faults {
+		if f.Derivation != nil {
+			t.WriteString("A decision that is not what the rules give cannot be shown by hashes: whoever doubts it judges the whole log again\n(verify --replay, or by hand along the derivation in report.json, from the policy document of the event it names).\n\n")
+			break
+		}
+	}
+	if len(b.left) > 0 {
+		t.WriteString("What is not here:\n")
+		for _, what := range b.left {
+			t.WriteString("  " + plain(what) + "\n")
+		}
+	}
+	b.files["README.txt"] = []byte(t.String())
+}
+
+func (b *dossier) write(dir string) error {
+	var sums strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(b.files)) {
+		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(b.files[name]), name)
+	}
+	b.files["SHA256SUMS"] = []byte(sums.String())
+	for name, content := range b.files {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, content, 0o644))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
