@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -10,64 +13,125 @@ import (
 	"github.com/ledgerd/ledgerd/internal/datadir"
 )
 
+// exportOptions are the flags of export.
+type exportOptions struct {
+	data, out, anchor, format string
+	payloads                  bool
+}
+
 func (a *app) exportCommand() *cobra.Command {
-	var data, out, anchor string
+	var o exportOptions
 	cmd := &cobra.Command{
 		Use:   "export --data DIR --out DIR",
 		Short: "Write the log, up to its last checkpoint, for auditors: tiles, entries and open payloads, no secret",
 		Long: `Write the log, up to its last checkpoint, for auditors: a C2SP tlog-tiles directory
 with the open payloads (policies, mandatory records) and no sealed one. The log is
 checked on the way, and one with a fault is not exported. A ledger being served is
-not disturbed.`,
-		Example: `  ledgerd export --data ./data --out ./export`,
+not disturbed.
+
+--format jsonl and cloudevents write one file, a line an event with its seq, prev,
+hash and exact bytes, and the checkpoint as the last line; no payloads.
+
+--payloads adds the sealed payloads, opened: everything that agents ever wrote and
+asked for, in clear text, for an auditor who judges every decision again ("verify
+--export DIR --replay"). It takes the keys of the data directory; only you can read
+what it writes. Guard it like the data directory itself, and remove it afterwards:
+no erasure reaches it.`,
+		Example: `  ledgerd export --data ./data --out ./export
+  ledgerd export --data ./data --out log.jsonl --format jsonl`,
 		RunE: func(*cobra.Command, []string) error {
 			switch {
-			case data == "":
+			case o.data == "":
 				return usagef("which ledger? give --data DIR")
-			case out == "":
-				return usagef("where to? give --out DIR, which must not exist or be empty")
+			case o.out == "":
+				return usagef("where to? give --out, which must not exist or be an empty directory")
+			case o.format != "tiles" && o.format != string(audit.JSONLines) && o.format != string(audit.CloudEvents):
+				return usagef("--format %s: it is tiles, jsonl or cloudevents", o.format)
+			case o.payloads && o.format != "tiles":
+				return usagef("--payloads goes with --format tiles")
 			}
-			size, err := export(data, out, anchor)
+			size, err := export(o)
 			if err != nil {
 				return err
 			}
 			made := struct {
 				Out    string `json:"out"`
 				Events uint64 `json:"events"`
-			}{out, size}
+			}{o.out, size}
+			if o.payloads {
+				fmt.Fprintf(a.stderr, "ledgerd: %s holds every payload in clear text; guard it, and remove it when it is judged\n", clean(o.out))
+			}
 			return a.showStruct(made, func() {
-				fmt.Fprintf(a.stdout, "%d events in %s\nnext: verify --export %s\n", size, clean(out), clean(out))
+				fmt.Fprintf(a.stdout, "%d events in %s\n", size, clean(o.out))
+				if o.format == "tiles" {
+					fmt.Fprintf(a.stdout, "next: verify --export %s\n", clean(o.out))
+				}
 			})
 		},
 	}
-	cmd.Flags().StringVar(&data, "data", "", "the data directory")
-	cmd.Flags().StringVar(&out, "out", "", "the directory to make")
-	cmd.Flags().StringVar(&anchor, "anchor", "", "file of the last signed checkpoint (default: DIR/anchor)")
+	cmd.Flags().StringVar(&o.data, "data", "", "the data directory")
+	cmd.Flags().StringVar(&o.out, "out", "", "the directory to make, or the file with --format jsonl and cloudevents")
+	cmd.Flags().StringVar(&o.anchor, "anchor", "", "file of the last signed checkpoint (default: DIR/anchor)")
+	cmd.Flags().StringVar(&o.format, "format", "tiles", "tiles, jsonl or cloudevents")
+	cmd.Flags().BoolVar(&o.payloads, "payloads", false, "with the sealed payloads in clear text")
 	return cmd
 }
 
-// export writes the log in data to out and returns how many events that are.
-func export(data, out, anchor string) (events uint64, err error) {
-	if names, err := os.ReadDir(out); err == nil && len(names) > 0 {
-		return 0, usagef("%s is not empty; name a directory that is, or does not exist", out)
+// export writes the log and returns how many events that are.
+func export(o exportOptions) (events uint64, err error) {
+	if names, err := os.ReadDir(o.out); err == nil && len(names) > 0 {
+		return 0, usagef("%s is not empty; name a directory that is, or does not exist", o.out)
 	}
-	d, err := datadir.Open(data)
+	d, err := datadir.Open(o.data)
 	if err != nil {
-		return 0, openFault(data, err)
+		return 0, openFault(o.data, err)
 	}
 	defer d.Close()
 	source := d.Source()
-	if anchor != "" {
-		if source.Checkpoint, err = os.ReadFile(anchor); err != nil {
+	if o.anchor != "" {
+		if source.Checkpoint, err = os.ReadFile(o.anchor); err != nil {
 			return 0, usagef("read --anchor: %w", err)
 		}
 	}
-	if err := audit.WriteExport(out, source); err != nil {
-		return 0, &exitError{exitIntegrity, fmt.Errorf("%w; nothing was written: run verify --data %s", err, data)}
+	switch {
+	case o.format != "tiles":
+		err = exportRows(o, source)
+	case o.payloads:
+		err = audit.WriteExportOpened(o.out, source)
+	default:
+		err = audit.WriteExport(o.out, source)
 	}
-	report, err := audit.VerifyExport(os.DirFS(out), audit.Options{})
+	var known *exitError
+	switch {
+	case errors.As(err, &known):
+		return 0, err
+	case err != nil:
+		return 0, &exitError{exitIntegrity, fmt.Errorf("%w; nothing was written: run verify --data %s", err, o.data)}
+	case o.format != "tiles":
+		return audit.SizeOf(source.Checkpoint), nil
+	}
+	report, err := audit.VerifyExport(os.DirFS(o.out), audit.Options{})
 	if err != nil {
 		return 0, fmt.Errorf("look at the export: %w", err)
 	}
 	return report.Events, nil
+}
+
+// exportRows writes a file that is there whole, or not at all.
+func exportRows(o exportOptions, source *audit.Source) error {
+	if _, err := os.Lstat(o.out); !errors.Is(err, fs.ErrNotExist) {
+		return usagef("%s is there already; name a file that does not exist", o.out)
+	}
+	f, err := os.CreateTemp(filepath.Dir(o.out), "."+filepath.Base(o.out)+".*")
+	if err != nil {
+		return usagef("write --out: %w", err)
+	}
+	defer os.Remove(f.Name())
+	if err := audit.WriteRows(f, source, audit.RowFormat(o.format)); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := errors.Join(f.Chmod(0o644), f.Sync(), f.Close(), os.Link(f.Name(), o.out)); err != nil {
+		return usagef("write --out: %w", err)
+	}
+	return syncDir(filepath.Dir(o.out))
 }

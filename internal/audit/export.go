@@ -16,7 +16,14 @@ import (
 // payloads, in the layout of docs/FORMAT.md: a C2SP tlog-tiles directory that
 // third-party tools read unmodified. dir must not exist or be empty; it appears
 // whole or not at all. A log with a fault is not exported.
-func WriteExport(dir string, s *Source) (err error) {
+func WriteExport(dir string, s *Source) error { return writeExport(dir, s, false) }
+
+// WriteExportOpened is WriteExport with every payload, the sealed ones opened,
+// in a directory that its owner alone may read. Whoever has it has all that
+// agents ever wrote and asked for.
+func WriteExportOpened(dir string, s *Source) error { return writeExport(dir, s, true) }
+
+func writeExport(dir string, s *Source, opened bool) (err error) {
 	head, err := readCheckpoint(s.Checkpoint)
 	if err != nil {
 		return fmt.Errorf("export: %w", err)
@@ -32,12 +39,14 @@ func WriteExport(dir string, s *Source) (err error) {
 		return fmt.Errorf("export: %w", err)
 	}
 	defer os.RemoveAll(tmp)
-	w := exporter{dir: tmp, source: s, size: head.Size}
+	w := exporter{dir: tmp, source: s, size: head.Size, opened: opened}
 	if err := w.write(head); err != nil {
 		return fmt.Errorf("export: %w", err)
 	}
-	if err := os.Chmod(tmp, 0o755); err != nil {
-		return fmt.Errorf("export: %w", err)
+	if !opened { // else it stays as it was made, its owner's alone
+		if err := os.Chmod(tmp, 0o755); err != nil {
+			return fmt.Errorf("export: %w", err)
+		}
 	}
 	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("export: %w", err)
@@ -75,6 +84,7 @@ type exporter struct {
 	dir    string
 	source *Source
 	size   uint64
+	opened bool      // sealed payloads too
 	bundle []byte    // entries of the bundle at hand
 	tiles  [8][]byte // hashes of each level's tile at hand
 }
@@ -161,13 +171,16 @@ func (w *exporter) partials() error {
 	return nil
 }
 
-// payload hands the verifier an open payload, having written it. Sealed ones
-// it never asks for: an export holds none.
+// payload hands the verifier a payload, having written it: open ones, and
+// sealed ones where they are asked for.
 func (w *exporter) payload(seq uint64, open bool) (Payload, error) {
-	if !open {
+	if !open && !w.opened {
 		return Payload{State: PayloadLocked}, nil
 	}
 	p, err := w.source.Payload(seq)
+	if err == nil && p.State == PayloadLocked {
+		err = errors.New("it is sealed, and its key is not at hand")
+	}
 	if err != nil || p.State != PayloadReadable {
 		return p, err
 	}
@@ -185,7 +198,11 @@ func (w *exporter) file(name string, b []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	mode := fs.FileMode(0o644)
+	if w.opened {
+		mode = 0o600
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
