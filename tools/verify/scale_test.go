@@ -19,7 +19,7 @@ import (
 	"github.com/ledgerd/ledgerd/internal/wire"
 )
 
-var scaleEvents = flag.Int("events", 0, "how many events TestScale has verified; 0 runs it not")
+var scaleEvents = flag.Int("events", 2000, "how many events TestScale has verified")
 
 const residentMax = 512 << 20 // bytes that verify may hold, however long the log
 
@@ -28,9 +28,6 @@ const residentMax = 512 << 20 // bytes that verify may hold, however long the lo
 // has the command verify and judge it, and an export of it, each in a process of
 // its own whose memory is bounded.
 func TestScale(t *testing.T) {
-	if *scaleEvents == 0 {
-		t.Skip("only with -events=N")
-	}
 	dir := filepath.Join(t.TempDir(), "data")
 	began := time.Now()
 	size := grow(t, dir, *scaleEvents)

@@ -29,16 +29,22 @@ var wider = []struct {
 	run  func(t *testing.T)
 }{
 	{"08 two views, compared", splitView},
+	{"20 tree and chain disagree behind the last checkpoint", treeAndChain},
 	{"22 an entry dated ahead, or all of them back", datedAhead},
+	{"25 a payload missing, and no event says why", payloadMissing},
+	{"26 a payload erased under an event", payloadErased},
+	{"27 a payload said to be erased, and still there", notErased},
 	{"28 a projection edited", projected},
 	{"29 a projection that says it stands further on", stale},
 	{"30 a wrong decision, signed", judgedOnly("allowed-instead-of-denied", "denied-instead-of-allowed", "wrong-reason")},
 	{"31 a decision under a policy that is not in the log", judgedOnly("policy-not-in-the-log", "wrong-policy-digest", "shadowed-mandatory-record")},
 	{"32 a write to an ancestor's record, and a read through a hidden one", judgedOnly("foreign-write", "read-through-a-hidden-ancestor")},
 	{"33 a step before the whole procedure was judged", judgedOnly("step-before-the-whole", "step-decision-after-effect", "missing-step-decision")},
+	{"34 done, and not in the log", unlogged},
 	{"35 allowed, with other arguments", judgedOnly("other-arguments")},
 	{"36 a stream that is not the log", otherStream},
 	{"37 a subject other than the connection's", judgedOnly("another-identity")},
+	{"39 a batch cut off", tornTail},
 }
 
 // put writes a file of its own and returns its path.
@@ -305,4 +311,141 @@ func stale(t *testing.T) {
 	}
 	plant(t, dir, func(s *projection.State) { s.Record("researcher", "notes", "a").Revision++; s.Seq-- }) // and one whose place is another
 	finds(t, "replay", 0, "--data", dir, "--replay")
+}
+
+// build writes a data directory that holds a log as it is, faults and all, with
+// its payloads, and leaves as its tree's leaves; the anchor covers the first
+// anchored events.
+func build(t *testing.T, l *logtest.Log, leaves []events.Hash, anchored int) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "data")
+	batch := store.Batch{First: 1, Events: l.Entries, Leaves: leaves}
+	for seq := range uint64(len(l.Entries)) {
+		if p, ok := l.Payloads[seq+1]; ok {
+			batch.Payloads = append(batch.Payloads, store.Payload{Seq: seq + 1, Record: append(append([]byte{0}, p.Salt[:]...), p.Bytes...)})
+		}
+	}
+	err := store.Init(dir, store.Options{}, l.Origin, func(tmp string, st *store.Store) error {
+		commit, err := st.Append(batch)
+		if err == nil {
+			err = commit.Wait()
+		}
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(tmp, "anchor"), l.Note(anchored), 0o600)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// treeAndChain: behind the last checkpoint, which signs neither, the tree holds
+// another entry than the chain goes through.
+func treeAndChain(t *testing.T) {
+	l := logtest.Sample(testOrigin, 1, 14)
+	for seq := uint64(7); seq <= 14; seq += 2 { // the sample's sealed payloads are none
+		delete(l.Payloads, seq)
+	}
+	says(t, audit.ExitPass, "events 11–14 came after it and are signed by nobody yet", "--data", build(t, l, l.Leaves(), 10))
+	other := l.Clone()
+	other.Edit(11, func(e *events.Event) { e.Agent = "other" })
+	leaves := l.Leaves()
+	leaves[11] = events.LeafHash(other.Entries[11])
+	finds(t, "tree", 12, "--data", build(t, l, leaves, 10)) // the tree has the other one
+	finds(t, "chain", 13, "--data", build(t, other, other.Leaves(), 10))
+}
+
+// erased is the log of a payload that was erased under an event, the payload
+// still there; seq is of the payload, under of the event.
+func erased(t *testing.T) (l *logtest.Log, seq, under uint64) {
+	t.Helper()
+	h := newHistory(t)
+	h.family("")
+	h.does("action_allowed", "worker", "action.authorize", save)
+	seq = h.log.Durable()
+	h.admin("payload.erase", fmt.Sprintf(`{"seqs":[%d],"basis":"subject_request"}`, seq))
+	under = h.log.Durable()
+	h.stop()
+	return h.sealed(), seq, under
+}
+
+// payloadMissing: a payload is gone and no event says why.
+func payloadMissing(t *testing.T) {
+	l, seq, _ := erased(t)
+	l.Entries = l.Entries[:seq]
+	says(t, audit.ExitPass, "consistent", "--data", build(t, l, l.Leaves(), int(seq)))
+	delete(l.Payloads, seq)
+	r := finds(t, "payloads", seq, "--data", build(t, l, l.Leaves(), int(seq)))
+	if !strings.Contains(r.Faults[0].Found, "no event says that it was erased") {
+		t.Errorf("%+v", r.Faults[0])
+	}
+}
+
+// payloadErased: it is gone, and an event says so: no failure, and counted.
+func payloadErased(t *testing.T) {
+	l, seq, under := erased(t)
+	delete(l.Payloads, seq)
+	dir := build(t, l, l.Leaves(), len(l.Entries))
+	says(t, audit.ExitPass, fmt.Sprintf("erased under #%d", under), "--data", dir)
+	if _, r := verifyJSON(t, "--data", dir); r.Erased != 1 || len(r.Erasures) != 1 || r.Erasures[0].Under != under {
+		t.Errorf("%+v", r.Erasures)
+	}
+}
+
+// notErased: an event says that it is gone, and it is not.
+func notErased(t *testing.T) {
+	l, seq, under := erased(t)
+	r := finds(t, "payloads", seq, "--data", build(t, l, l.Leaves(), len(l.Entries)))
+	if !strings.Contains(r.Faults[0].Expected, fmt.Sprintf("erased under #%d", under)) || !strings.Contains(r.Faults[0].Found, "not erased") {
+		t.Errorf("%+v", r.Faults[0])
+	}
+}
+
+// tornTail: the write-ahead log ends in the midst of a batch. What is behind the
+// anchor may be missing, since nobody was answered from it; what is before it may
+// not, and is named.
+func tornTail(t *testing.T) {
+	l := logtest.Sample(testOrigin, 1, 400)
+	dir := build(t, l, l.Leaves(), 300)
+	logs, err := filepath.Glob(filepath.Join(dir, "db", "*.log"))
+	if err != nil || len(logs) == 0 {
+		t.Fatal(logs, err)
+	}
+	for _, path := range logs {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, b[:len(b)*2/3], 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exit, r := verifyJSON(t, "--data", dir)
+	if exit == audit.ExitPass || len(r.Faults) == 0 && exit != audit.ExitImpossible {
+		t.Errorf("exit %d: %+v", exit, r)
+	}
+	t.Logf("exit %d: %+v", exit, r.Faults)
+	if exit == audit.ExitFail && r.Faults[0].Expected == "" {
+		t.Errorf("%+v", r.Faults)
+	}
+}
+
+// unlogged: an executor holds an event that it acted on and that the log does not
+// have: what it kept is a mirror of one line, or a receipt.
+func unlogged(t *testing.T) {
+	l := logtest.Sample(testOrigin, 1, 14)
+	left := l.Clone()
+	left.Edit(6, func(e *events.Event) { e.Body.(*events.Decision).OperationID = "another" })
+	left.Relink(7)
+	dir := export(t, left.Files())
+	says(t, audit.ExitPass, "cannot be ruled out", "--export", dir, "--vkey", l.VKey)
+	finds(t, "mirror", 7, "--export", dir, "--mirror", put(t, "acted", append(slices.Clone(l.Entries[6]), '\n')))
+	e, err := events.Parse(l.Entries[6])
+	if err != nil {
+		t.Fatal(err)
+	}
+	receipt := audit.Receipt{Origin: testOrigin, Seq: 7, EventID: events.UUIDString(e.ID), Hash: events.LeafHash(l.Entries[6])}
+	finds(t, "receipt", 7, "--export", dir, "--vkey", l.VKey, "--receipt", put(t, "receipt", receipt.Encode()))
 }
