@@ -355,7 +355,7 @@ var faults = []fault{
 	},
 	{
 		name: "op id used again with other content", pkg: "internal/ledger", test: "TestR51_OperationIDs",
-		patches: []patch{{"internal/ledger/decide.go", `op.Name != req.Operation || j.p.Prior == nil || !bytes.Equal(j.p.Prior, req.Canonical)) {`, `op.Name == "" || bytes.Equal(j.p.Prior, nil)) {`}},
+		patches: []patch{{"internal/ledger/decide.go", `op.Name != req.Operation || !same) {`, `op.Name == "" && !same) {`}},
 	},
 	{
 		name: "op ids shared between agents", pkg: "internal/projection", test: "TestApplyFolds",
@@ -597,7 +597,9 @@ var faults = []fault{
 	},
 	{
 		name: "replay takes any effect", pkg: "internal/replay", test: "TestR82_AForgeryWithTheLogsOwnKeysIsFound",
-		patches: []patch{{"internal/replay/judge.go", `	r.compare(&found, want)
+		patches: []patch{{"internal/replay/judge.go", `	if !r.compare(&found, want) {
+		r.explainEffect(&found, effect.Body)
+	}
 	open, err := r.openPayload(&found.Event, effect.Open)`, `	open, err := r.openPayload(&found.Event, effect.Open)`}},
 	},
 	{
