@@ -99,6 +99,9 @@ func runnable(line string) string {
 	if build, ok := strings.CutPrefix(line, "go build -o "); ok {
 		return `go -C "$ROOT" build -o "$PWD"/` + build
 	}
+	if !strings.Contains(line, "ledgerd serve") {
+		line = strings.ReplaceAll(line, "http://127.0.0.1:9222", `"$(sed 's/.*"http_url":"\([^"]*\)".*/\1/' ready.json)"`)
+	}
 	if server, ok := strings.CutSuffix(line, "&"); ok && strings.Contains(line, "ledgerd serve") {
 		server = strings.ReplaceAll(server, "--http 127.0.0.1:9222", "--http 127.0.0.1:0")
 		return server + ` --listen 127.0.0.1:0 --ready-file ready.json &
