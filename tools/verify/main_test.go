@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -584,5 +585,80 @@ func TestOutputIsSafe(t *testing.T) {
 func TestErrorsAreForPeople(t *testing.T) {
 	if got := plain("checksum mismatch\n<corruption detail carrier> (nothing was changed)"); got != "checksum mismatch (nothing was changed)" {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestDamageNeverHangs: whatever becomes of an export's files, the command ends,
+// soon, without a panic, and does not pass: with everything asked for.
+func TestDamageNeverHangs(t *testing.T) {
+	original := map[string][]byte{}
+	root := filepath.Join(corpus, "honest")
+	err := fs.WalkDir(os.DirFS(root), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		original[name], err = os.ReadFile(filepath.Join(root, name))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := slices.Sorted(maps.Keys(original))
+	source, err := audit.OpenExport(os.DirFS(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []byte
+	err = source.Events(1, source.Size, func(_ uint64, b []byte) error {
+		lines = append(append(lines, b...), '\n')
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mirror := put(t, "mirror", lines)
+	says(t, audit.ExitPass, "consistent", "--export", root, "--replay", "--mirror", mirror)
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range 150 {
+		files := maps.Clone(original)
+		for range 1 + r.IntN(3) {
+			name := names[r.IntN(len(names))]
+			b := bytes.Clone(files[name])
+			at := r.IntN(len(b) + 1)
+			switch r.IntN(6) {
+			case 0:
+				b = b[:at]
+			case 1:
+				b = append(b, b[:at]...)
+			case 2:
+				b = slices.Insert(b, at, byte(r.IntN(256)))
+			case 3:
+				files[names[r.IntN(len(names))]] = b
+			case 4:
+				b = bytes.Repeat([]byte{0xff}, r.IntN(1<<17))
+			default:
+				if at < len(b) {
+					b[at] ^= byte(1 << r.IntN(8))
+				}
+			}
+			files[name] = b
+		}
+		if maps.EqualFunc(files, original, bytes.Equal) {
+			continue
+		}
+		dir := export(t, files)
+		ended := make(chan int, 1)
+		go func() {
+			var out bytes.Buffer
+			ended <- run([]string{"--export", dir, "--replay", "--mirror", mirror, "--evidence", filepath.Join(t.TempDir(), "evidence"), "--resume", filepath.Join(t.TempDir(), "state")}, nil, &out, &out)
+		}()
+		select {
+		case exit := <-ended:
+			if exit == audit.ExitPass {
+				t.Errorf("damage %d passes", i)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("damage %d: it hangs", i)
+		}
 	}
 }
