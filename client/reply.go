@@ -32,6 +32,7 @@ type Reply struct {
 	Run           *Run           `json:"run"`       // of an admitted procedure
 	Epoch         uint64         `json:"epoch"`     // of an emergency deny or lift
 	InFlight      []InFlight     `json:"in_flight"` // of an emergency deny: what it comes too late for
+	Erased        *Erased        `json:"erased"`    // of an erasure
 
 	Raw []byte `json:"-"` // the reply's bytes
 }

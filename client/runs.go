@@ -48,6 +48,7 @@ type StepResult struct {
 	Action  string          `json:"action"`
 	State   string          `json:"state"`   // waiting, started, finished or failed
 	Result  json.RawMessage `json:"result"`  // canonical JSON, for the run's own agent; nil for none
+	Erased  bool            `json:"erased"`  // it was destroyed
 	Omitted bool            `json:"omitted"` // it does not fit here: ask for the step alone
 }
 

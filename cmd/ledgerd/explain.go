@@ -38,6 +38,9 @@ func (a *app) showExplanation(e *client.Explanation) error {
 			}
 		}
 		fmt.Fprintf(w, "seq\t%d\n", e.Seq)
+		if e.Erased > 0 {
+			fmt.Fprintf(w, "request\terased under #%d\n", e.Erased)
+		}
 	})
 }
 

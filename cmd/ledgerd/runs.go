@@ -72,6 +72,9 @@ func runRows(w *tabwriter.Writer, r *client.Run) {
 	fmt.Fprintf(w, "run\t%s  %s  %s\n", clean(r.RunID), clean(string(r.State)), clean(string(r.Reason)))
 	for _, s := range r.Results {
 		result := safeJSON(s.Result)
+		if s.Erased {
+			result = []byte("(erased)")
+		}
 		if s.Omitted {
 			result = []byte("(not shown: ask for this step alone, --step " + clean(s.StepID) + ")")
 		}

@@ -101,6 +101,7 @@ func (a *app) replyTable(r *client.Reply) {
 	if r.Epoch > 0 {
 		fmt.Fprintf(w, "epoch\t%d\n", r.Epoch)
 	}
+	erasedRows(w, r.Erased)
 	for _, e := range r.InFlight {
 		fmt.Fprintf(w, "in flight\t%s  %s  %s of %s\n", clean(e.OperationID), clean(e.Action), clean(e.StepID), clean(e.Agent))
 	}

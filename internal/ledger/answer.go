@@ -321,6 +321,9 @@ func (l *Ledger) recorded(seq uint64) (*wire.Reply, error) {
 	if err != nil {
 		return nil, err
 	}
+	if erased, ok := next.Body.(*events.PayloadErased); ok && next.Cause == seq {
+		r.Erased = &wire.Erased{Seqs: erased.Seqs, Owner: erased.Owner, Before: erased.Before, Under: next.Seq, Pending: l.erasedTo.Load() < next.Seq}
+	}
 	if next.Cause == seq && d.Operation != "apply" {
 		r.Record = changedRecord(next.Body)
 	}

@@ -67,6 +67,7 @@ func (l *Ledger) finishErasures() error {
 	if err != nil {
 		return err
 	}
+	l.erasedTo.Store(purged)
 	all := l.state.Erasures()
 	for i := range all {
 		if all[i].Seq <= purged {
@@ -95,7 +96,11 @@ func (l *Ledger) carryOut(e *projection.Erasure) (err error) {
 		return err
 	}
 	l.sealer.forget(out.Keys)
-	return l.store.Purge(out, e.Seq)
+	if err := l.store.Purge(out, e.Seq); err != nil {
+		return err
+	}
+	l.erasedTo.Store(e.Seq)
+	return nil
 }
 
 // eraseOwner finds an owner's payloads: those to be erased, and those to be kept,

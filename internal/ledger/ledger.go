@@ -108,6 +108,7 @@ type Ledger struct {
 	pipeline  chan *batch
 	renders   chan *job     // queries to finish
 	erasures  chan *erasing // to be carried out
+	erasedTo  atomic.Uint64 // event up to which all are
 	poke      chan struct{} // something new is durable
 	stopped   chan struct{} // Run has returned
 	failure   atomic.Pointer[error]

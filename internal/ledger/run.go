@@ -466,6 +466,8 @@ func (l *Ledger) addResult(result *wire.StepResult, v *runView, i int) {
 			result.Omitted = true
 		} else if ok {
 			result.Result = b
+		} else if e, _, err := l.event(step.Ended); err == nil && !e.Payload.IsZero() {
+			result.Erased = true
 		}
 		return
 	}

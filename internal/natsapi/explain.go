@@ -103,9 +103,13 @@ func (a *api) explainRecorded(s *projection.State, w asker, seq uint64) func() [
 	}
 	told := newTeller(s, w)
 	text := told.texts(d)
+	erased := uint64(0)
+	if e, err := a.durable(seq); err == nil {
+		erased = s.ErasedBy(&e)
+	}
 	return func() []byte {
 		out := explanation(d, guardsOf(d), w.full())
-		out.Seq = seq
+		out.Seq, out.Erased = seq, erased
 		told.recorded(&out.Why, d, text)
 		for _, step := range a.stepsOf(d, seq) {
 			shown := wire.Explained{

@@ -17,7 +17,8 @@ type Explanation struct {
 	Why
 	Notes     []string    `json:"notes,omitempty"`
 	Decisions []Explained `json:"decisions,omitempty"`
-	Seq       uint64      `json:"seq"` // of the state judged against, or of the decision explained
+	Erased    uint64      `json:"erased,omitempty"` // the event under which the request was destroyed
+	Seq       uint64      `json:"seq"`              // of the state judged against, or of the decision explained
 }
 
 // Guard is one guard and what became of it: passed, failed or not_reached.
