@@ -23,7 +23,7 @@ type prover struct {
 	a                 *app
 	data, export, out string
 	event             string // file for the event's bytes
-	checkpoint        string // file of the checkpoint that a consistency proof is to end at
+	checkpoint        string // file of the checkpoint that a proof is to be under
 }
 
 func (p *prover) flags(cmd *cobra.Command) {
@@ -40,7 +40,10 @@ func (a *app) proofCommand() *cobra.Command {
 		Long: `Prove that the log holds an event, to whoever has the log's key and the event's
 receipt: the seq and hash that its reply carried. The proof is a C2SP tlog-proof with
 the signed checkpoint, and is checked offline by "verify --receipt FILE --proof FILE
---vkey KEY". Agents ask about their own decisions and those below them.`,
+--vkey KEY". Agents ask about their own decisions and those below them.
+
+With --data and --checkpoint it is under a checkpoint that was kept, as that which
+witnesses cosigned: DIR/witness/quorum.`,
 		Example: `  ledgerd proof 16 --out 16.tlog-proof
   ledgerd proof 16 --export exported`,
 		Args: cobra.ExactArgs(1),
@@ -49,10 +52,14 @@ the signed checkpoint, and is checked offline by "verify --receipt FILE --proof 
 			if err != nil {
 				return err
 			}
+			if p.checkpoint != "" && p.data == "" {
+				return usagef("--checkpoint goes with --data: a server proves under its newest, an export under its own")
+			}
 			return p.inclusion(cmd.Context(), seq)
 		},
 	}
 	p.flags(cmd)
+	cmd.Flags().StringVar(&p.checkpoint, "checkpoint", "", "with --data: file of the signed checkpoint that the proof is to be under (default: the anchor)")
 	cmd.Flags().StringVar(&p.event, "event", "", "write the event's bytes to this file, where the log may be read")
 	cmd.AddCommand(a.proofConsistency())
 	return cmd
@@ -184,7 +191,13 @@ func (p *prover) offline(f func(*audit.Source) error) error {
 			return openFault(p.data, err)
 		}
 		defer d.Close()
-		if source = d.Source(); source.Checkpoint == nil {
+		source = d.Source()
+		if p.checkpoint != "" {
+			if source.Checkpoint, err = os.ReadFile(p.checkpoint); err != nil {
+				return usagef("--checkpoint: %w", err)
+			}
+		}
+		if source.Checkpoint == nil {
 			return usagef("%s has no anchor: nothing signed can be proved", p.data)
 		}
 	}
