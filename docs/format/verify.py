@@ -580,6 +580,20 @@ def check_first(e, origin):
     return b["checkpoint_key"]
 
 
+MAY_COME_AGAIN = {"operation_id_conflict", "unknown_agent", "agent_revoked", "not_permitted_for_role", "emergency_deny"}
+
+
+def check_operation(e, seq, used):
+    """Section 11: what was decided under an operation id is decided for ever."""
+    d = e["body"]
+    if not e["type"].startswith("decision.") or "operation_id" not in d or d["operation"] == "memory.read":
+        return
+    if d["operation"] == "sop.validate" and "step_id" in d:
+        return
+    first = used.setdefault((d["subject"], d["operation_id"]), seq)
+    need(first == seq or d["reason_code"] in MAY_COME_AGAIN, f"operation id {ascii(d['operation_id'])} of {d['subject']} was used by event {first}", seq)
+
+
 def entries(files, size):
     """(seq, bytes) of every entry of an export, framed or a Fault."""
     seq = 0
@@ -633,7 +647,7 @@ def verify_export(files, vkey=None, remembered=None, receipt=None):
     kept = remembered and read_remembered(remembered)
     tiles = Tiles(files, size)
     tree, known, at_kept = Tree(tiles.complete), {"checkpoint"}, None
-    prev, time, named = None, "", None
+    prev, time, named, used = None, "", None, {}
     for seq, b in entries(files, size):
         try:
             e = parse_event(b)
@@ -649,6 +663,7 @@ def verify_export(files, vkey=None, remembered=None, receipt=None):
         need(e["prev"] == prev.hex(), f"expected prev {prev.hex()}, found {e['prev']}", seq)
         need(e["time"] >= time, f"expected a time not before {time}, found {e['time']}", seq)
         known.add(check_payload(files, e, seq))
+        check_operation(e, seq, used)
         if receipt and seq == receipt["seq"]:
             need(receipt["hash"] == leaf_hash(b), f"expected the receipt's hash {receipt['hash'].hex()}, found {leaf_hash(b).hex()}", seq)
             need(receipt["event_id"] == e["id"], f"expected the receipt's event {receipt['event_id']}, found {e['id']}", seq)

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 	"time"
@@ -46,6 +47,7 @@ type arguments struct {
 	consistency      string
 	judged           bool
 	faults           int
+	first, all       bool
 	output           string
 	server           server
 	quorum           quorum
@@ -184,13 +186,24 @@ var pinning = part{
 // reporting is how the outcome is told.
 var reporting = part{
 	usage: `  --faults N         list at most N faults (20); all are counted
+  --first, --all     the same for 1, and for all
   -o FORMAT          text or json
 `,
 	flags: func(a *arguments, f *flag.FlagSet) {
 		f.StringVar(&a.output, "o", "text", "")
 		f.IntVar(&a.faults, "faults", audit.FaultsMax, "")
+		f.BoolVar(&a.first, "first", false, "")
+		f.BoolVar(&a.all, "all", false, "")
 	},
-	refuse: func(a *arguments, _ map[string]bool) error {
+	refuse: func(a *arguments, given map[string]bool) error {
+		switch {
+		case a.first && a.all || given["faults"] && (a.first || a.all):
+			return errors.New("--faults, --first and --all are one question: give one of them")
+		case a.first:
+			a.faults = 1
+		case a.all:
+			a.faults = math.MaxInt
+		}
 		switch {
 		case a.output != "text" && a.output != "json":
 			return errors.New("-o is text or json")

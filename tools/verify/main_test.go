@@ -535,6 +535,13 @@ func TestListsAllDamage(t *testing.T) {
 			t.Errorf("%v: %d faults listed, %d more", args, len(r.Faults), r.FaultsMore)
 		}
 	}
+	if _, r := verifyJSON(t, "--export", dir, "--all"); len(r.Faults) < 450 || r.FaultsMore != 0 {
+		t.Errorf("--all: %d faults listed, %d more", len(r.Faults), r.FaultsMore)
+	}
+	if _, r := verifyJSON(t, "--export", dir, "--first"); len(r.Faults) != 1 || r.Faults[0].Seq != 10 || r.FaultsMore < 450 {
+		t.Errorf("--first: %d faults listed, %d more", len(r.Faults), r.FaultsMore)
+	}
+	says(t, audit.ExitImpossible, "give one of them", "--export", dir, "--first", "--all")
 	var out bytes.Buffer
 	run([]string{"--export", dir}, nil, &out, &out)
 	if !strings.Contains(out.String(), " more\n") {
