@@ -7,6 +7,7 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -187,11 +188,15 @@ func (l *Log) ask(p audit.Path) (b []byte, busy bool, err error) {
 	if err := refused(p, answer); err != nil {
 		return nil, answer.StatusCode == http.StatusServiceUnavailable || answer.StatusCode == http.StatusTooManyRequests, err
 	}
-	b, err = io.ReadAll(io.LimitReader(answer.Body, int64(p.BytesMax())+1))
-	if err != nil {
+	most := int64(p.BytesMax()) + 1
+	var body bytes.Buffer
+	if n := answer.ContentLength; n > 0 {
+		body.Grow(int(min(n, most)) + bytes.MinRead)
+	}
+	if _, err := body.ReadFrom(io.LimitReader(answer.Body, most)); err != nil {
 		return nil, false, fmt.Errorf("%s: %w", p, err)
 	}
-	return b, false, nil
+	return body.Bytes(), false, nil
 }
 
 // refused is why an answer is not the file, nil if it is.
