@@ -63,6 +63,7 @@ func (d *doctor) keyFiles() {
 	for _, name := range []string{"checkpoint.key", "checkpoint.vkey", "permit.key", "seal.key", "admin.nk"} {
 		info, err := os.Stat(d.keyPath(name))
 		switch {
+		case errors.Is(err, fs.ErrNotExist) && (name == "checkpoint.key" || name == "permit.key") && d.rotated(name):
 		case errors.Is(err, fs.ErrNotExist) && name == "admin.nk":
 			d.ok("admin-key", "not here; good, if it is kept elsewhere")
 		case err != nil:
@@ -79,6 +80,13 @@ func (d *doctor) keyFiles() {
 	default:
 		d.ok("keys", "all there, for their owner alone")
 	}
+}
+
+// rotated reports whether there are later keys of the kind of a file.
+func (d *doctor) rotated(name string) bool {
+	kind, _, _ := strings.Cut(name, ".")
+	later, err := filepath.Glob(d.keyPath(kind + "-*.key"))
+	return err == nil && len(later) > 0
 }
 
 // leftovers finds what an init that was killed left beside the directory.
@@ -324,6 +332,22 @@ func (d *doctor) sealKey(st *store.Store) {
 	d.ok("seal-key", "nothing sealed yet to try it on")
 }
 
+// verifiers are the key of event 1 and those that came after it.
+func (d *doctor) verifiers(first note.Verifier) []note.Verifier {
+	list := []note.Verifier{first}
+	later, _ := filepath.Glob(d.keyPath("checkpoint-*.vkey"))
+	for _, name := range later {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			continue
+		}
+		if v, err := note.NewVerifier(strings.TrimSpace(string(text))); err == nil {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
 func (d *doctor) anchored(st *store.Store, signed []byte, err error, verifier note.Verifier) {
 	if err != nil {
 		d.fail("anchor", exitIntegrity, "restore the anchor, from its other place or an auditor's note; never make one up", "%s", err)
@@ -332,7 +356,7 @@ func (d *doctor) anchored(st *store.Store, signed []byte, err error, verifier no
 	if verifier == nil {
 		return
 	}
-	cp, err := store.ParseCheckpoint(signed, verifier)
+	cp, err := store.ParseCheckpoint(signed, d.verifiers(verifier)...)
 	if err != nil {
 		d.fail("anchor", exitIntegrity, "restore the anchor, from its other place or an auditor's note; never make one up", "%s", err)
 		return

@@ -29,7 +29,7 @@ type app struct {
 
 // laterCommands come with later releases; naming them is no typing mistake.
 var laterCommands = []string{
-	"approve", "key", "mcp",
+	"approve", "mcp",
 	"payload", "watch",
 }
 
@@ -79,7 +79,7 @@ decision into a log that anyone can verify. Begin with "ledgerd demo".
 		a.demoCommand(), a.initCommand(), a.serveCommand(), a.applyCommand(),
 		a.agentCommand(), a.principalCommand(), a.memoryCommand(), a.grantCommand(), a.restrictionCommand(), a.resourceCommand(), a.payloadCommand(), a.actionCommand(), a.sopCommand(), a.runCommand(), a.environmentCommand(), a.denyCommand(), a.policyCommand(), a.diffCommand(),
 		a.canICommand(), a.explainCommand(), a.tailCommand(), a.decisionsCommand(),
-		a.backupCommand(), a.restoreCommand(), a.epochCommand(),
+		a.backupCommand(), a.restoreCommand(), a.epochCommand(), a.keyCommand(),
 		a.clockCommand(), a.benchCommand(), a.doctorCommand(), a.exportCommand(), a.proofCommand(), a.tokenCommand(), a.witnessCommand(), a.errorsCommand(), a.versionCommand(),
 	)
 	strict(root)

@@ -107,6 +107,8 @@ OBJECTS = {
     "memory.erased": RECORD,
     "hold.placed": HOLD,
     "hold.lifted": HOLD,
+    "key.rotated": "key s, number i, public_key s?",
+    "key.retired": "key s, number i, checkpoint s?",
 }
 ENVELOPE = "v i, seq i, prev h, time t, id s, type s, agent s, cause i?, payload h?"
 
@@ -634,6 +636,60 @@ class Tiles:
         need(stored == h, f"{name} holds {stored.hex()}, the entries give {h.hex()}", (index << (8 * level)) + 1)
 
 
+class Keys:
+    """The timeline of checkpoint keys, section 6."""
+
+    def __init__(self):
+        self.list, self.roots = [], {}
+
+    def first(self, public):
+        self.list = [{"public": public, "since": 1, "until": None, "note": None}]
+
+    def take(self, e, origin):
+        b, seq = e["body"], e["seq"]
+        if e["type"] not in ("key.rotated", "key.retired") or b["key"] != "checkpoint":
+            return
+        overlap = len(self.list) > 1 and self.list[-2]["until"] is None
+        if e["type"] == "key.rotated":
+            need(b["number"] == len(self.list) + 1 and not overlap, f"checkpoint key {b['number']} out of turn", seq)
+            public = b.get("public_key", "")
+            try:
+                need(read_vkey(public)[0] == origin, "the new checkpoint key has another name than the log", seq)
+            except ValueError as err:
+                raise Fault(f"checkpoint key: {err}", seq) from None
+            need(public not in [k["public"] for k in self.list], "a checkpoint key comes back", seq)
+            self.list.append({"public": public, "since": seq, "until": None, "note": None})
+        else:
+            need(overlap and b["number"] == len(self.list) - 1, f"checkpoint key {b['number']} is not to be retired", seq)
+            self.list[-2].update(until=seq, note=b.get("checkpoint", "").encode())
+
+    def at(self, seq, tree):
+        """Keeps the roots of the sizes at which two keys are in force."""
+        if len(self.list) > 1 and self.list[-2]["until"] is None:
+            self.roots[seq] = tree.root()
+
+    def open(self, signed):
+        """origin, size and root of a checkpoint that the keys in force signed, and no other."""
+        origin, size, root, _, lines = read_checkpoint(signed)
+        for k in self.list:
+            name, key_id, _ = read_vkey(k["public"])
+            if k["since"] <= size and (k["until"] is None or size < k["until"]):
+                open_checkpoint(signed, k["public"])
+            else:
+                need((name, key_id) not in [(who, sig[:4]) for who, sig in lines],
+                     f"key {key_id.hex()} signed size {size}, in force from {k['since']} until {k['until']}", k["until"] or k["since"])
+        return origin, size, root
+
+    def check(self, origin):
+        """Every retired key handed over to the next one."""
+        for k, after in zip(self.list, self.list[1:]):
+            if k["until"] is None:
+                continue
+            name, size, root = self.open(k["note"])
+            need(name == origin and after["since"] <= size < k["until"], "the handing over is of another size", k["until"])
+            need(self.roots.get(size) == root, f"the handing over has another root at size {size}", k["until"])
+
+
 def verify_export(files, vkey=None, remembered=None, receipt=None):
     """Returns what to say of a good export; raises Fault or Impossible."""
     if "checkpoint" not in files.names:
@@ -646,7 +702,7 @@ def verify_export(files, vkey=None, remembered=None, receipt=None):
         raise Impossible("there is no event")
     kept = remembered and read_remembered(remembered)
     tiles = Tiles(files, size)
-    tree, known, at_kept = Tree(tiles.complete), {"checkpoint"}, None
+    tree, known, at_kept, keys = Tree(tiles.complete), {"checkpoint"}, None, Keys()
     prev, time, named, used = None, "", None, {}
     for seq, b in entries(files, size):
         try:
@@ -656,12 +712,15 @@ def verify_export(files, vkey=None, remembered=None, receipt=None):
         need(e["seq"] == seq, f"expected seq {seq}, found {e['seq']}", seq)
         if seq == 1:
             named = check_first(e, origin)
+            keys.first(named)
             prev = genesis_hash(origin)
         else:
             need(e["type"] != "ledger.created", "a second ledger.created", seq)
         tree.add(leaf_hash(b))
         need(e["prev"] == prev.hex(), f"expected prev {prev.hex()}, found {e['prev']}", seq)
         need(e["time"] >= time, f"expected a time not before {time}, found {e['time']}", seq)
+        keys.take(e, origin)
+        keys.at(seq, tree)
         known.add(check_payload(files, e, seq))
         check_operation(e, seq, used)
         if receipt and seq == receipt["seq"]:
@@ -678,10 +737,11 @@ def verify_export(files, vkey=None, remembered=None, receipt=None):
     strangers = sorted(files.names - known)
     need(not strangers, f"files that are no part of the export: {ascii(strangers[:3])}")
     if vkey:
-        need(vkey == named, f"expected the key {vkey}, found {ascii(named)}", 1)
-    open_checkpoint(signed, vkey or named)
+        need(vkey in [k["public"] for k in keys.list], f"expected the key {vkey}, found {ascii(named)}", 1)
+    keys.check(origin)
+    keys.open(signed)
     if kept:
-        check_remembered(remembered, kept, origin, size, at_kept, vkey, named)
+        check_remembered(remembered, kept, origin, size, at_kept, vkey, keys)
     return origin, size, root
 
 
@@ -695,10 +755,10 @@ def read_remembered(b):
     return kept
 
 
-def check_remembered(signed, kept, origin, size, root, vkey, named):
+def check_remembered(signed, kept, origin, size, root, vkey, keys):
     need(kept[0] == origin, f"expected the remembered log {kept[0]}, found {origin}", 1)
     try:
-        open_checkpoint(signed, vkey or named)
+        keys.open(signed)
     except Fault as f:
         if vkey:
             raise Impossible(f"the remembered checkpoint is not signed by the key: {f}") from None

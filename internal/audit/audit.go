@@ -96,6 +96,8 @@ type Verifier struct {
 	roots  map[uint64]events.Hash // root at the sizes that are asked for
 	origin string                 // as event 1 says
 	vkey   string                 // as event 1 says
+	keys   timeline               // of checkpoints
+	past   nodeReader             // of the tree at earlier sizes; nil for nodes
 	looked struct {               // what each check looked at
 		parse, sequence, chain, time, origin, tree, payloads, sealed uint64
 	}
@@ -183,6 +185,9 @@ func (v *Verifier) entry(position uint64, e *entry, before events.Hash) {
 	} else if e.created != nil {
 		v.fault(Fault{Check: "origin", Seq: position, Expected: "ledger.created at seq 1 only", Found: "a second one"})
 	}
+	if e.ofKey != nil {
+		v.keyEvent(position, e.ofKey)
+	}
 	if !before.IsZero() {
 		v.looked.chain++
 		if e.prev != before {
@@ -210,6 +215,7 @@ func (v *Verifier) first(e *entry) events.Hash {
 		return events.Hash{}
 	}
 	v.origin, v.vkey = b.Origin, b.CheckpointKey
+	v.keys.first(b.CheckpointKey)
 	v.looked.origin++
 	if b.Format != events.Format {
 		v.fault(Fault{Check: "origin", Seq: 1, Expected: "format " + events.Format, Found: quote(b.Format)})

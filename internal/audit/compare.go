@@ -65,7 +65,7 @@ func (v *Verifier) comparedCheck(key note.Verifier, keyErr error) Check {
 	}
 	var list []Checkpoint
 	for _, signed := range v.opts.Compared {
-		c, err := openCheckpoint(signed, key)
+		c, err := v.open(signed, key)
 		if err != nil {
 			return Check{Name: name, Status: Impossible, Open: "a checkpoint to compare cannot be used: " + err.Error()}
 		}

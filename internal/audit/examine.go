@@ -20,6 +20,7 @@ type entry struct {
 	time       events.Time
 	kind       string                // the type of event 1
 	created    *events.LedgerCreated // nil in any other event
+	ofKey      events.Body           // of an event about the log's own keys
 	faults     []Fault               // of its payload
 	lacks      *lack                 // its payload, where that is missing and sealed
 	erased     *events.PayloadErased // what it says, if it is one
@@ -50,6 +51,10 @@ func (x *examiner) examine(position uint64, b []byte) entry {
 	}
 	found.seq, found.prev, found.time = e.Seq, e.Prev, e.Time
 	found.created, _ = e.Body.(*events.LedgerCreated)
+	switch e.Body.(type) {
+	case *events.KeyRotated, *events.KeyRetired:
+		found.ofKey = e.Body
+	}
 	if position == 1 {
 		found.kind = string(e.Body.Type())
 	}

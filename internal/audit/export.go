@@ -96,6 +96,9 @@ func (w *exporter) write(head Checkpoint) error {
 	}
 	var failed error
 	v.payload = w.payload
+	if w.source.Hashes != nil {
+		v.past = storedNodes(w.source.Hashes)
+	}
 	v.completed = func(level int, n uint64, h events.Hash) {
 		if failed == nil {
 			failed = w.node(level, n, h)

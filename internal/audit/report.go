@@ -172,6 +172,9 @@ func (v *Verifier) Finish() *Report {
 		v.operationsCheck(v.again),
 		v.clockCheck(),
 	}
+	if len(v.keys) > 1 {
+		r.Integrity.Checks = append(r.Integrity.Checks, v.keysCheck())
+	}
 	if v.links {
 		const open = "events were not parsed, only their links and tree were looked at"
 		r.Integrity.Checks[0] = Check{Name: "parse", Status: Impossible, Open: open}
@@ -270,7 +273,7 @@ func (v *Verifier) key(r *Report) (note.Verifier, error) {
 		return note.NewVerifier(v.vkey)
 	}
 	r.Key, r.KeySource = v.opts.VKey, "pinned"
-	if v.vkey != "" && v.vkey != v.opts.VKey {
+	if v.vkey != "" && !slices.ContainsFunc(v.keys, func(k keyTerm) bool { return k.public == v.opts.VKey }) {
 		v.fault(Fault{Check: "origin", Seq: 1, Expected: "the pinned key " + v.opts.VKey, Found: quote(v.vkey)})
 	}
 	return v.pinned, nil
@@ -305,7 +308,7 @@ func (v *Verifier) checkpointCheck(key note.Verifier, keyErr error) Check {
 	case keyErr != nil:
 		return Check{Name: name, Status: Impossible, Open: "no key to check the signature with: " + keyErr.Error()}
 	}
-	c, err := openCheckpoint(v.signed, key)
+	c, err := v.open(v.signed, key)
 	if err != nil {
 		v.fault(Fault{Check: name, Expected: "a checkpoint signed by " + quote(key.Name()), Found: err.Error()})
 		return v.check(name, "")
@@ -354,7 +357,7 @@ func (v *Verifier) rememberedCheck(key note.Verifier, keyErr error) Check {
 	case keyErr != nil:
 		return Check{Name: name, Status: Impossible, Open: "no key to check its signature with: " + keyErr.Error()}
 	}
-	if _, err := openCheckpoint(v.opts.Remembered, key); err != nil && v.pinned != nil {
+	if _, err := v.open(v.opts.Remembered, key); err != nil && v.pinned != nil {
 		return Check{Name: name, Status: Impossible, Open: "the remembered checkpoint is not signed by the pinned key: " + err.Error()}
 	} else if err != nil {
 		v.fault(Fault{Check: name, Seq: 1, Expected: "the key that signed the remembered checkpoint", Found: "a log under another key: " + err.Error()})

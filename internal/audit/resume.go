@@ -65,9 +65,10 @@ func (k *Known) edge() (t tree) {
 	return t
 }
 
-// known is what the verifier now knows, to be kept; nil where anything failed.
+// known is what the verifier now knows, to be kept; nil where anything failed, and
+// where the log has had several keys: what a key signs is told by all events.
 func (v *Verifier) known(key string) *Known {
-	if len(v.failed) > 0 || v.links || v.size == 0 || v.leaf.IsZero() {
+	if len(v.keys) > 1 || len(v.failed) > 0 || v.links || v.size == 0 || v.leaf.IsZero() {
 		return nil
 	}
 	k := &Known{Format: knownFormat, Origin: v.origin, VKey: key, Pinned: v.pinned != nil, Size: v.size, Leaf: v.leaf.String(), Time: v.time.String()}
@@ -115,6 +116,7 @@ func (v *Verifier) resume(total uint64, read func(from, to uint64, fn func(seq u
 	edge.nodes, edge.completed = v.nodes, v.completed
 	v.tree, v.leaf, v.next, v.time = edge, was, k.Size+1, at
 	v.origin, v.vkey, v.looked.origin, v.from = k.Origin, k.VKey, 1, k.Size
+	v.keys.first(k.VKey)
 	if _, asked := v.roots[v.size]; asked {
 		v.roots[v.size] = v.root()
 	}

@@ -39,6 +39,7 @@ func Types() []Type {
 		TypeEffectStarted, TypeEffectFinished, TypeEffectFailed,
 		TypeRestrictionAdded, TypeRestrictionRemoved, TypeResourceSet, TypeSignersSet,
 		TypePayloadErased, TypeMemoryErased, TypeHoldPlaced, TypeHoldLifted,
+		TypeKeyRotated, TypeKeyRetired,
 	}
 }
 
@@ -96,6 +97,9 @@ func newBody(t Type) Body {
 		return b
 	}
 	if b := newErasureBody(t); b != nil {
+		return b
+	}
+	if b := newKeyBody(t); b != nil {
 		return b
 	}
 	return newRunBody(t)

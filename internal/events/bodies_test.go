@@ -116,6 +116,8 @@ func bodyCases() map[Type]bodyCase {
 		TypeRestrictionAdded:   {&RestrictionAdded{"a", "b", "c", "true"}, &RestrictionAdded{strings.Repeat("0", IDBytesMax), strings.Repeat("a", TokenBytesMax), "artifact.save", "args.path == \"a\""}},
 		TypeRestrictionRemoved: {&RestrictionRemoved{"a", "b"}, &RestrictionRemoved{strings.Repeat("0", IDBytesMax), strings.Repeat("a", TokenBytesMax)}},
 		TypeResourceSet:        {&ResourceSet{ID: "a", Classification: "b"}, &ResourceSet{"doc/1", "internal", "legal", []string{"a", "b"}}},
+		TypeKeyRotated:         {&KeyRotated{"seal", 2, ""}, &KeyRotated{"checkpoint", 3, "example.org/log/1+1a2b3c4d+AQ=="}},
+		TypeKeyRetired:         {&KeyRetired{"permit", 1, ""}, &KeyRetired{"checkpoint", 2, "example.org/log/1\n5\nroot\n\n— sig\n"}},
 		TypeSignersSet:         {&SignersSet{1, []string{}}, &SignersSet{IntegerMax, []string{adminKey, agentKey}}},
 		TypePayloadErased:      {&PayloadErased{Basis: "mistake"}, &PayloadErased{"subject_request", strings.Repeat("a", IDBytesMax), IntegerMax, []uint64{1, 10, IntegerMax}}},
 		TypeMemoryErased:       {&MemoryErased{record}, &MemoryErased{fullRecord}},
@@ -302,6 +304,10 @@ func largestOfRun(t Type, id, token string, capabilities []string) Body {
 		return &ResourceSet{strings.Repeat("a", 128), strings.Repeat("a", TokenBytesMax), strings.Repeat("a", TokenBytesMax), tags}
 	case TypeSignersSet:
 		return &SignersSet{IntegerMax, slices.Repeat([]string{agentKey}, 8)}
+	case TypeKeyRotated:
+		return &KeyRotated{KeyCheckpoint, IntegerMax, strings.Repeat("o", OriginBytesMax) + "/permit+00000000+" + strings.Repeat("k", 44)}
+	case TypeKeyRetired: // a note of two lines of signatures
+		return &KeyRetired{KeyCheckpoint, IntegerMax, strings.Repeat("o", OriginBytesMax) + strings.Repeat("n", 800)}
 	case TypeEffectFailed:
 		return &EffectFailed{effect}
 	}

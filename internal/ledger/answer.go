@@ -425,12 +425,19 @@ func (l *Ledger) checkpoint() error {
 	if err != nil {
 		return err
 	}
-	text, err := store.SignCheckpoint(l.signer, store.Checkpoint{Origin: l.origin, Size: size, Root: root})
+	signers, err := l.keys.at(size)
+	if err != nil {
+		return err
+	}
+	text, err := store.SignCheckpoint(signers[0], store.Checkpoint{Origin: l.origin, Size: size, Root: root}, signers[1:]...)
 	if err != nil {
 		return err
 	}
 	if err := l.anchor.Advance(text); err != nil {
 		return fmt.Errorf("anchor: %w", err)
+	}
+	if err := l.keys.forget(size); err != nil {
+		return err
 	}
 	l.lastNote.Store(&text)
 	l.signed.Store(size)

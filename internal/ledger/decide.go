@@ -31,6 +31,10 @@ type Proposal struct {
 	Now       events.Time   // ledger time of the decision; never before the state's
 	RunID     string        // what sop.submit calls its run; recorded in the decision
 	Observed  []string      // actions that no handler is present for; recorded as far as they matter
+	NewKey    string        // verifier key that key.rotate brings
+	Handoff   string        // note that the key of key.retire and the one after it have signed
+
+	fresh *freshKey // the secret half of NewKey, until it is kept
 
 	// Beside are the events of the log at the seqs that the function Beside lists,
 	// nil for one that is not in it.

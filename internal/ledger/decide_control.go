@@ -38,6 +38,10 @@ func (j *judge) control() reason.Code {
 		return j.lift(r)
 	case *wire.RestrictionRemove:
 		return j.unrestrict(r)
+	case *wire.KeyRotate:
+		return j.rotate(r)
+	case *wire.KeyRetire:
+		return j.retire(r)
 	case *wire.SignersSet:
 		return j.setSigners(r)
 	case *wire.PayloadErase:

@@ -28,7 +28,6 @@ import (
 	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/store"
 	"github.com/ledgerd/ledgerd/internal/wire"
-	"golang.org/x/mod/sumdb/note"
 )
 
 const (
@@ -85,7 +84,7 @@ type Ledger struct {
 	anchor   *store.Anchor
 	sealer   *sealer
 	payloads *Payloads
-	signer   note.Signer
+	keys     *ring // nil where a Stepper moves the log
 	clock    *ledgerClock
 	log      *slog.Logger
 	options  Options
@@ -418,8 +417,16 @@ func (l *Ledger) judgeOne(w *sealing, j *job) error {
 	if b, accepted := j.clockAccepted(); accepted {
 		l.clock.accept(b.Wall)
 	}
+	if err := l.keepKey(p, j.outcome); err != nil {
+		return err
+	}
 	if err := w.outcome(p, j.outcome, now); err != nil {
 		return err
+	}
+	if l.keys != nil && keysChanged(j.outcome) {
+		if err := l.keys.follow(l.state.CheckpointKeys()); err != nil {
+			return err
+		}
 	}
 	j.sealed = w.decision
 	if run := l.state.Run(j.outcome.Decision.RunID); run != nil && j.outcome.Decision.Allowed {
@@ -476,6 +483,14 @@ func (l *Ledger) fillIn(w *sealing, p *Proposal) error {
 	switch b := p.Request.Body.(type) {
 	case *wire.ClockAccept:
 		p.Wall = l.clock.wall()
+	case *wire.KeyRotate:
+		if err := l.fillInKey(p, b.Key, false); err != nil {
+			return err
+		}
+	case *wire.KeyRetire:
+		if err := l.fillInKey(p, "", b.Key == events.KeyCheckpoint); err != nil {
+			return err
+		}
 	case *wire.SOPSubmit:
 		id, err := l.newRunID()
 		if err != nil {

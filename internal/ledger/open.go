@@ -94,12 +94,12 @@ func Open(o Options) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	anchor := store.NewAnchor(o.Anchor, keys.verifier)
+	anchor := store.NewAnchor(o.Anchor, keys.verifiers...)
 	signed, err := anchor.Read()
 	if err != nil {
 		return nil, err
 	}
-	st, err := store.Open(o.Dir, o.Store, store.AnchorCheck{Note: signed, Verifier: keys.verifier, Look: o.Look})
+	st, err := store.Open(o.Dir, o.Store, store.AnchorCheck{Note: signed, Verifier: keys.verifiers[0], Others: keys.verifiers[1:], Look: o.Look})
 	if err != nil {
 		return nil, err
 	}
@@ -107,9 +107,12 @@ func Open(o Options) (*Ledger, error) {
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
-	l.store, l.signer, l.anchor = st, keys.signer, anchor
+	l.store, l.keys, l.anchor = st, &ring{dir: filepath.Join(o.Dir, "keys"), files: keys.signing}, anchor
 	l.gateStorage()
-	if err := l.startFrom(signed, keys.verifier); err != nil {
+	if err := l.keys.follow(l.state.CheckpointKeys()); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	if err := l.startFrom(signed); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
 	if err := l.begin(); err != nil {
@@ -123,10 +126,10 @@ func Open(o Options) (*Ledger, error) {
 
 // startFrom takes the anchor's checkpoint, which the log has been compared with,
 // as the last one signed.
-func (l *Ledger) startFrom(signed []byte, verifier note.Verifier) error {
-	cp, err := store.ParseCheckpoint(signed, verifier)
+func (l *Ledger) startFrom(signed []byte) error {
+	cp, err := l.keys.signedThen(signed)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w that can be used: %w", store.ErrNoAnchor, err)
 	}
 	l.lastNote.Store(&signed)
 	l.signed.Store(cp.Size)
@@ -382,7 +385,7 @@ func found(tmp string, st *store.Store, o InitOptions) error {
 	if err != nil {
 		return err
 	}
-	signed, err := store.SignCheckpoint(keys.signer, store.Checkpoint{Origin: o.Origin, Size: 1, Root: root})
+	signed, err := store.SignCheckpoint(keys.signing[0].signer, store.Checkpoint{Origin: o.Origin, Size: 1, Root: root})
 	if err != nil {
 		return err
 	}
@@ -390,7 +393,7 @@ func found(tmp string, st *store.Store, o InitOptions) error {
 	if anchor == "" {
 		anchor = filepath.Join(tmp, "anchor")
 	}
-	return store.NewAnchor(anchor, keys.verifier).Create(signed)
+	return store.NewAnchor(anchor, keys.verifiers...).Create(signed)
 }
 
 // keys are the files of DIR/keys, all 0600: admin.nk (NATS user seed),
@@ -398,9 +401,9 @@ func found(tmp string, st *store.Store, o InitOptions) error {
 // form, for permits), seal.key (64 hex digits). Each key signs or seals one
 // kind of thing only.
 type keys struct {
-	signer   note.Signer
-	verifier note.Verifier
-	seal     []byte
+	signing   []signingKey
+	verifiers []note.Verifier // of all of them
+	seal      []byte
 }
 
 func makeKeys(dir string, o InitOptions) (*events.LedgerCreated, error) {
@@ -465,28 +468,16 @@ func writeSynced(path, text string) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-func readKeys(dir string) (*keys, error) {
-	read := func(name string) (string, error) {
-		b, err := os.ReadFile(filepath.Join(dir, name))
-		return strings.TrimSpace(string(b)), err
-	}
-	signer, err := read("checkpoint.key")
-	if err != nil {
+func readKeys(dir string) (k *keys, err error) {
+	k = &keys{}
+	if k.signing, err = readSigning(dir); err != nil {
 		return nil, err
 	}
-	verifier, err := read("checkpoint.vkey")
-	if err != nil {
-		return nil, err
+	for _, s := range k.signing {
+		k.verifiers = append(k.verifiers, s.verifier)
 	}
-	k := &keys{}
 	if k.seal, err = readSealKey(dir); err != nil {
 		return nil, err
-	}
-	if k.signer, err = note.NewSigner(signer); err != nil {
-		return nil, fmt.Errorf("keys/checkpoint.key: %w", err)
-	}
-	if k.verifier, err = note.NewVerifier(verifier); err != nil {
-		return nil, fmt.Errorf("keys/checkpoint.vkey: %w", err)
 	}
 	return k, nil
 }

@@ -225,6 +225,7 @@ func (s *State) small(b []byte) []byte {
 	w.texts(s.Narrowed)
 	w.texts(s.Signers)
 	w.uint(s.SignersNo)
+	w.ownKeys(s)
 	w.uint(s.DenyEpoch)
 	w.uint(uint64(len(s.denies)))
 	for i := range s.denies {
@@ -307,6 +308,7 @@ func (r *snapshotReader) small(s *State) (document []byte) {
 	document = bytes.Clone(r.take(r.uint()))
 	s.IsNarrowed, s.Narrowed = r.flag(), r.set()
 	s.Signers, s.SignersNo = r.set(), r.uint()
+	r.ownKeys(s)
 	s.DenyEpoch, s.denies = r.uint(), nil
 	for n := r.uint(); n > 0 && r.err == nil; n-- {
 		s.denies = append(s.denies, Deny{r.uint(), r.text(), r.set(), r.flag()})

@@ -93,6 +93,9 @@ type State struct {
 	Signers    policy.Set // one of whom signs every policy; none where no signature is needed
 	SignersNo  uint64     // of the last change of the signers
 
+	checkpointKeys, permitKeys []SigningKey // never changed in place
+	sealNumber                 uint64
+
 	agents     map[string]*Agent
 	principals map[string]*Principal
 	agentKeys  map[string]*Agent      // by public key
@@ -193,6 +196,7 @@ func (s *State) fold(e *events.Event, open []byte) error {
 		if b.Format != events.Format || !policy.ValidSigners(b.PolicySigners) {
 			return fmt.Errorf("%w: unknown format, or no such signers", ErrInconsistent)
 		}
+		s.firstKeys(b)
 		s.Origin, s.Ledger, s.Signers = b.Origin, b.Ledger, b.PolicySigners
 		return s.addPrincipal(&Principal{ID: b.AdminID, Role: "admin", PublicKey: b.AdminPublicKey})
 	case *events.LedgerOpened:
@@ -212,14 +216,7 @@ func (s *State) fold(e *events.Event, open []byte) error {
 		}
 		s.changedAgent(a)
 	case *events.AgentRevoked:
-		a := s.agents[b.AgentID]
-		if a == nil || a.Revoked {
-			return fmt.Errorf("%w: no such agent to revoke", ErrInconsistent)
-		}
-		a.Revoked = true
-		a.add(Usage{Agents: -1})
-		s.endGrants(func(g *Grant) bool { return g.Owner == a.ID || g.To == a.ID })
-		s.changedAgent(a)
+		return s.revokeAgent(s.agents[b.AgentID])
 	case *events.PrincipalRegistered:
 		return s.addPrincipal(&Principal{ID: b.ID, Role: b.Role, PublicKey: b.PublicKey, Actions: b.Actions, Groups: b.Groups, Root: b.Root})
 	case *events.PrincipalRekeyed:
@@ -254,6 +251,8 @@ func (s *State) fold(e *events.Event, open []byte) error {
 		return s.removeRestriction(b)
 	case *events.SignersSet:
 		return s.setSigners(b)
+	case *events.KeyRotated, *events.KeyRetired:
+		return s.foldKey(e.Seq, b)
 	case *events.ResourceSet:
 		return s.setResource(b)
 	case *events.PayloadErased, *events.MemoryErased, *events.HoldPlaced, *events.HoldLifted:
@@ -263,6 +262,17 @@ func (s *State) fold(e *events.Event, open []byte) error {
 	default:
 		return s.foldRun(e)
 	}
+	return nil
+}
+
+func (s *State) revokeAgent(a *Agent) error {
+	if a == nil || a.Revoked {
+		return fmt.Errorf("%w: no such agent to revoke", ErrInconsistent)
+	}
+	a.Revoked = true
+	a.add(Usage{Agents: -1})
+	s.endGrants(func(g *Grant) bool { return g.Owner == a.ID || g.To == a.ID })
+	s.changedAgent(a)
 	return nil
 }
 

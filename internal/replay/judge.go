@@ -381,6 +381,7 @@ func (r *run) effect(found logged) error {
 			want.Wall = accepted.Wall
 		}
 	}
+	madeByWriter(effect.Body, found.Body)
 	want := events.Event{Time: r.decision.Time, Agent: r.decision.Agent, Cause: r.decision.Seq, Body: effect.Body}
 	if err := r.effectPayload(&found, effect, &want); err != nil {
 		return err
@@ -393,6 +394,22 @@ func (r *run) effect(found logged) error {
 		return err
 	}
 	return r.apply(&found, open)
+}
+
+// madeByWriter takes from a logged event what the writer made and no rule gives: a
+// new key, and the note that hands over to it. Whether they are good is for the
+// fold to say, and for the audit of signatures.
+func madeByWriter(want, found events.Body) {
+	switch found := found.(type) {
+	case *events.KeyRotated:
+		if want, ok := want.(*events.KeyRotated); ok {
+			want.PublicKey = found.PublicKey
+		}
+	case *events.KeyRetired:
+		if want, ok := want.(*events.KeyRetired); ok {
+			want.Checkpoint = found.Checkpoint
+		}
+	}
 }
 
 func (r *run) dueText(effect ledger.Effect) string {

@@ -17,17 +17,25 @@ import (
 // end, or was exchanged for an older copy, from a whole one. Safe for
 // concurrent use in one process; the log's lock keeps others away.
 type Anchor struct {
-	path     string
-	verifier note.Verifier
+	path      string
+	verifiers []note.Verifier
 
 	mu   sync.Mutex
 	note []byte // what was last read or written, verified
 	at   Checkpoint
 }
 
-// NewAnchor names the anchor at path, whose notes verifier checks. It touches no file.
-func NewAnchor(path string, verifier note.Verifier) *Anchor {
-	return &Anchor{path: path, verifier: verifier}
+// NewAnchor names the anchor at path, whose notes one of the verifiers checks. It
+// touches no file.
+func NewAnchor(path string, verifiers ...note.Verifier) *Anchor {
+	return &Anchor{path: path, verifiers: verifiers}
+}
+
+// Trust adds a key to those that may have signed the anchor.
+func (a *Anchor) Trust(verifier note.Verifier) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.verifiers = append(a.verifiers, verifier)
 }
 
 // Read returns the note as it stands in the file, unchecked (Open checks it),
@@ -50,7 +58,7 @@ func (a *Anchor) Create(signed []byte) error {
 	if _, err := os.Lstat(a.path); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("create anchor %s: %w", a.path, errors.Join(fs.ErrExist, err))
 	}
-	at, err := ParseCheckpoint(signed, a.verifier)
+	at, err := ParseCheckpoint(signed, a.verifiers...)
 	if err != nil {
 		return fmt.Errorf("create anchor %s: %w", a.path, err)
 	}
@@ -64,7 +72,7 @@ func (a *Anchor) Create(signed []byte) error {
 func (a *Anchor) Advance(signed []byte) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	next, err := ParseCheckpoint(signed, a.verifier)
+	next, err := ParseCheckpoint(signed, a.verifiers...)
 	if err != nil {
 		return fmt.Errorf("advance anchor: %w", err)
 	}
@@ -73,7 +81,7 @@ func (a *Anchor) Advance(signed []byte) error {
 		return fmt.Errorf("advance anchor: %w", err)
 	}
 	if !bytes.Equal(current, a.note) {
-		if a.at, err = ParseCheckpoint(current, a.verifier); err != nil {
+		if a.at, err = ParseCheckpoint(current, a.verifiers...); err != nil {
 			return fmt.Errorf("advance anchor %s: %w", a.path, err)
 		}
 		a.note = current

@@ -36,19 +36,28 @@ func NewCheckpointKey(origin string) (signer, verifier string, err error) {
 	return note.GenerateKey(rand.Reader, origin)
 }
 
-// SignCheckpoint returns the signed note over c. The signer's name must be the origin.
-func SignCheckpoint(signer note.Signer, c Checkpoint) ([]byte, error) {
-	if signer.Name() != c.Origin {
-		return nil, fmt.Errorf("checkpoint of %q cannot be signed by the key of %q", c.Origin, signer.Name())
+// SignCheckpoint returns the signed note over c. Each signer's name must be the
+// origin.
+func SignCheckpoint(signer note.Signer, c Checkpoint, others ...note.Signer) ([]byte, error) {
+	signers := append([]note.Signer{signer}, others...)
+	for _, s := range signers {
+		if s.Name() != c.Origin {
+			return nil, fmt.Errorf("checkpoint of %q cannot be signed by the key of %q", c.Origin, s.Name())
+		}
 	}
-	return note.Sign(&note.Note{Text: c.Text()}, signer)
+	return note.Sign(&note.Note{Text: c.Text()}, signers...)
 }
 
 // ParseCheckpoint verifies a signed note and reads its body strictly: the three
-// lines as Text writes them and nothing else, the origin being the key's name.
-// Signatures by other keys are allowed and ignored. Errors are ErrCheckpoint.
-func ParseCheckpoint(text []byte, verifier note.Verifier) (Checkpoint, error) {
-	n, err := note.Open(text, note.VerifierList(verifier))
+// lines as Text writes them and nothing else, the origin being the keys' name.
+// One of the keys has to have signed it; signatures by unknown keys are allowed
+// and ignored. Errors are ErrCheckpoint.
+func ParseCheckpoint(text []byte, verifiers ...note.Verifier) (Checkpoint, error) {
+	if len(verifiers) == 0 {
+		return Checkpoint{}, fmt.Errorf("%w: no key to check it with", ErrCheckpoint)
+	}
+	verifier := verifiers[0]
+	n, err := note.Open(text, note.VerifierList(verifiers...))
 	if err != nil {
 		return Checkpoint{}, fmt.Errorf("%w: %w", ErrCheckpoint, err)
 	}

@@ -112,6 +112,8 @@ type AnchorCheck struct {
 	Note     []byte        // the anchor: the last signed checkpoint; none is refused
 	Verifier note.Verifier // the log's checkpoint key
 
+	Others []note.Verifier // its other ones, where it has had several
+
 	// Look, if any, is given the log opened for reading, once the anchor fits,
 	// for what else is known of it (the stream's tail). Its error refuses.
 	Look func(s *Store) error
@@ -195,7 +197,7 @@ func (s *Store) fits(anchor AnchorCheck) error {
 	if anchor.Note == nil || anchor.Verifier == nil {
 		return ErrNoAnchor
 	}
-	cp, err := ParseCheckpoint(anchor.Note, anchor.Verifier)
+	cp, err := ParseCheckpoint(anchor.Note, append([]note.Verifier{anchor.Verifier}, anchor.Others...)...)
 	if err != nil {
 		return fmt.Errorf("%w that can be used: %w", ErrNoAnchor, err)
 	}

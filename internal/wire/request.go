@@ -134,6 +134,12 @@ type ClockAccept struct{}
 // signed it, if there are any.
 type SignersSet struct{ Keys, Signatures []string }
 
+// KeyRotate brings the next of the ledger's own keys of a kind.
+type KeyRotate struct{ Key string }
+
+// KeyRetire ends the older of two keys of a kind that are in force.
+type KeyRetire struct{ Key string }
+
 // Apply puts documents in force, all or none.
 type Apply struct {
 	Documents       []string
@@ -176,6 +182,8 @@ var operations = map[Lane]map[string]func(*fields) any{
 		"payload.erase":      decodeErase,
 		"hold.place":         func(f *fields) any { return &HoldPlace{f.hold()} },
 		"hold.lift":          func(f *fields) any { return &HoldLift{f.hold()} },
+		"key.rotate":         func(f *fields) any { return &KeyRotate{f.ownKey()} },
+		"key.retire":         func(f *fields) any { return &KeyRetire{f.ownKey()} },
 		"restriction.remove": func(f *fields) any {
 			return &RestrictionRemove{f.id("agent_id"), f.valid("id", events.ValidToken)}
 		},
@@ -417,6 +425,13 @@ func decodeSigners(f *fields) any {
 		f.check(len(r.Signatures) <= signaturesMax)
 	}
 	return r
+}
+
+// ownKey is a kind of the ledger's own keys: checkpoint, permit or one of others.
+func (f *fields) ownKey(others ...string) string {
+	kind := f.str("key")
+	f.check(slices.Contains(append(others, events.KeyCheckpoint, events.KeyPermit), kind))
+	return kind
 }
 
 // signaturesMax is how many signatures come with one request, and how many

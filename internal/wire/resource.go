@@ -47,6 +47,10 @@ func resource(body any) string {
 		return r.AgentID + ":" + r.ID
 	case *ResourceSet:
 		return r.ID
+	case *KeyRotate:
+		return r.Key
+	case *KeyRetire:
+		return r.Key
 	case *PrincipalRekey:
 		return r.ID
 	case *PrincipalRevoke:

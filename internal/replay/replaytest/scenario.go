@@ -210,6 +210,9 @@ func (s *Session) registrations() {
 
 // signers has policies signed for a while.
 func (s *Session) signers() {
+	for _, operation := range []string{"key.retire", "key.rotate", "key.rotate", "key.retire"} { // two of them are refused
+		s.Control(ledger.AdminID, operation, `{"key":"permit"}`)
+	}
 	s.Control(ledger.AdminID, "signers.set", fmt.Sprintf(`{"keys":[%q]}`, Key("signer")))
 	s.Control(ledger.AdminID, "apply", ApplyRequest(PolicyDocument("lab-1b")))
 	signed := func(statement []byte) string {

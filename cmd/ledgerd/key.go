@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/ledger"
+	"github.com/ledgerd/ledgerd/internal/projection"
+	"github.com/ledgerd/ledgerd/internal/store"
+)
+
+func (a *app) keyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "key",
+		Short: "List, rotate and retire the ledger's own keys",
+		Long: `The ledger's own keys: checkpoint signs the log, permit will sign permits, seal wraps
+the keys of values. Rotate one now and then, or when who could read it has left. Of a
+key that leaked the log cannot go on: "ledgerd epoch new --reason compromise".`,
+	}
+	cmd.AddCommand(a.keyListCommand(), a.keyRotateCommand(), a.keyRetireCommand())
+	return cmd
+}
+
+func (a *app) keyRotateCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "rotate " + rotatable,
+		Short: "Bring the next key of a kind",
+		Long: `Bring the next key of a kind. The ledger makes it, in its directory of keys, before
+the event that brings it. From then on every checkpoint has the signatures of both
+keys, so that auditors who know the old one read on; give them the new verifier key
+("ledgerd key list"), then "ledgerd key retire checkpoint".`,
+		Example: `  ledgerd key rotate checkpoint --as admin --creds data/keys/admin.nk`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.control(cmd.Context(), "key.rotate", map[string]string{"key": args[0]})
+		},
+	}
+}
+
+func (a *app) keyRetireCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "retire checkpoint|permit",
+		Short: "End the older of two keys of a kind",
+		Long: `End the older of two keys of a kind that are in force. The event holds a note that
+both have signed, by which who knows the old key learns of the new one; its secret
+half is removed.`,
+		Example: `  ledgerd key retire checkpoint --as admin --creds data/keys/admin.nk`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.control(cmd.Context(), "key.retire", map[string]string{"key": args[0]})
+		},
+	}
+}
+
+// listedKey is one key as it is shown.
+type listedKey struct {
+	Kind   string `json:"key"`
+	Number uint64 `json:"number"`
+	From   uint64 `json:"from,omitempty"`
+	Until  uint64 `json:"until,omitempty"`
+	Public string `json:"public_key,omitempty"`
+}
+
+func (a *app) keyListCommand() *cobra.Command {
+	var data string
+	cmd := &cobra.Command{
+		Use:     "list --data DIR",
+		Short:   "List the ledger's own keys, with the events that brought and retired them",
+		Example: `  ledgerd key list --data ./data`,
+		RunE: func(*cobra.Command, []string) error {
+			if data == "" {
+				return usagef("which ledger? give --data DIR")
+			}
+			list, err := listKeys(data)
+			if err != nil {
+				return openFault(data, err)
+			}
+			return a.showStruct(list, func() {
+				for _, k := range list {
+					state := "in force"
+					if k.Until != 0 {
+						state = fmt.Sprintf("retired by event %d", k.Until)
+					}
+					fmt.Fprintf(a.stdout, "%-10s  %d  from event %d, %s  %s\n", k.Kind, k.Number, k.From, state, clean(k.Public))
+				}
+			})
+		},
+	}
+	cmd.Flags().StringVar(&data, "data", "", "the data directory; its ledger may be served")
+	return cmd
+}
+
+func listKeys(data string) (list []listedKey, err error) {
+	st, err := store.OpenReadOnly(data, store.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer st.Close()
+	old, err := ledger.ReadOld(data, st)
+	if err != nil {
+		return nil, err
+	}
+	add := func(kind string, keys []projection.SigningKey) {
+		for _, k := range keys {
+			list = append(list, listedKey{kind, k.Number, k.From, k.Until, k.Public})
+		}
+	}
+	add(events.KeyCheckpoint, old.State.CheckpointKeys())
+	add(events.KeyPermit, old.State.PermitKeys())
+	return list, nil
+}
+
+// rotatable names the kinds of keys that can be rotated.
+const rotatable = "checkpoint|permit"

@@ -1,0 +1,198 @@
+package audit
+
+import (
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+)
+
+// keyTerm is a checkpoint key, and the sizes of the log that it signs.
+type keyTerm struct {
+	public      string
+	verifier    note.Verifier // nil where public is none
+	from, until uint64        // events that bring and retire it; until 0: in force
+	handoff     []byte        // what it and the next one have signed, once it is retired
+}
+
+func (k *keyTerm) in(size uint64) bool { return k.from <= size && (k.until == 0 || size < k.until) }
+
+func (k *keyTerm) id() string { return fmt.Sprintf("%08x", k.verifier.KeyHash()) }
+
+// timeline lists the checkpoint keys as the events say, the first first.
+type timeline []keyTerm
+
+func (t *timeline) first(public string) {
+	k := keyTerm{public: public, from: 1}
+	k.verifier, _ = note.NewVerifier(public) // the check of event 1 tells
+	*t = timeline{k}
+}
+
+// take follows one event about keys; what is wrong with it is a fault.
+func (t *timeline) take(seq uint64, origin string, b events.Body) (expected, found string) {
+	list := *t
+	switch b := b.(type) {
+	case *events.KeyRotated:
+		if b.Key != events.KeyCheckpoint {
+			return "", ""
+		}
+		verifier, err := note.NewVerifier(b.PublicKey)
+		switch {
+		case b.Number != uint64(len(list))+1 || len(list) > 1 && list[len(list)-2].until == 0:
+			return fmt.Sprintf("key %d, with one key in force before it", len(list)+1), fmt.Sprintf("key %d", b.Number)
+		case err != nil || verifier.Name() != origin || slices.ContainsFunc(list, func(k keyTerm) bool { return k.public == b.PublicKey }):
+			return "a new checkpoint key named after the origin", quote(b.PublicKey)
+		}
+		*t = append(list, keyTerm{public: b.PublicKey, verifier: verifier, from: seq})
+	case *events.KeyRetired:
+		if b.Key != events.KeyCheckpoint {
+			return "", ""
+		}
+		if n := uint64(len(list)); n < 2 || b.Number != n-1 || list[n-2].until != 0 {
+			return "the retirement of the older of two keys in force", fmt.Sprintf("that of key %d", b.Number)
+		}
+		old := &list[b.Number-1]
+		old.until, old.handoff = seq, []byte(b.Checkpoint)
+	}
+	return "", ""
+}
+
+// keyEvent follows the log's own keys.
+func (v *Verifier) keyEvent(position uint64, b events.Body) {
+	if expected, found := v.keys.take(position, v.origin, b); expected != "" {
+		v.fault(Fault{Check: "keys", Seq: position, Expected: expected, Found: found})
+	}
+}
+
+// open reads a checkpoint and checks that each key in force at its size has
+// signed it once, and no other key of the log at all. key is what it is held
+// against where the log has had one key only.
+func (v *Verifier) open(signed []byte, key note.Verifier) (Checkpoint, error) {
+	if len(v.keys) < 2 {
+		return openCheckpoint(signed, key)
+	}
+	c, err := readCheckpoint(signed)
+	if err != nil {
+		return c, err
+	}
+	known := 0
+	for i := range v.keys {
+		k := &v.keys[i]
+		if k.verifier == nil {
+			continue
+		}
+		_, err := openCheckpoint(signed, k.verifier)
+		switch {
+		case k.in(c.Size) && err != nil:
+			return c, fmt.Errorf("size %d needs the signature of key %s, in force from event %d on: %w", c.Size, k.id(), k.from, err)
+		case k.in(c.Size):
+			known++
+		case !names(signed, k.verifier):
+		case k.until != 0 && c.Size >= k.until:
+			return c, fmt.Errorf("key %s signed size %d after event %d had retired it", k.id(), c.Size, k.until)
+		default:
+			return c, fmt.Errorf("key %s signed size %d before event %d brought it", k.id(), c.Size, k.from)
+		}
+	}
+	if known == 0 {
+		return c, fmt.Errorf("no key is in force at size %d", c.Size)
+	}
+	return c, nil
+}
+
+// names reports whether a note has a signature line of a key, good or not.
+func names(signed []byte, key note.Verifier) bool {
+	for line := range strings.Lines(string(signed)) {
+		b64, ok := strings.CutPrefix(line, "— "+key.Name()+" ")
+		sig, _ := canonicalBase64(strings.TrimSuffix(b64, "\n"))
+		if ok && len(sig) > 4 && hex.EncodeToString(sig[:4]) == fmt.Sprintf("%08x", key.KeyHash()) {
+			return true
+		}
+	}
+	return false
+}
+
+// keysCheck holds every handing over from one key to the next against the log:
+// a note that both have signed, of a size at which both were in force.
+func (v *Verifier) keysCheck() Check {
+	const name = "keys"
+	handed, open := 0, ""
+	for i := range v.keys {
+		k := &v.keys[i]
+		if k.until == 0 {
+			continue
+		}
+		c, err := v.open(k.handoff, k.verifier)
+		if err == nil && (c.Origin != v.origin || c.Size < v.keys[i+1].from || c.Size >= k.until) {
+			err = fmt.Errorf("it is of %s at size %d", quote(c.Origin), c.Size)
+		}
+		if err != nil {
+			v.fault(Fault{Check: name, Seq: k.until, Expected: fmt.Sprintf("a note of size %d to %d signed by keys %s and %s", v.keys[i+1].from, k.until-1, k.id(), v.keys[i+1].id()), Found: err.Error()})
+			continue
+		}
+		root, err := v.rootAt(c.Size)
+		switch {
+		case err != nil:
+			open = fmt.Sprintf("the root at size %d could not be told, so that nobody says that key %s handed over to key %s: %v", c.Size, k.id(), v.keys[i+1].id(), err)
+		case root != c.Root:
+			v.fault(Fault{Check: name, Seq: k.until, Expected: fmt.Sprintf("root %s at size %d, as handed over", c.Root, c.Size), Found: "root " + root.String()})
+		default:
+			handed++
+		}
+	}
+	out := v.check(name, fmt.Sprintf("%d checkpoint keys, %d handed over", len(v.keys), handed))
+	if open != "" && out.Status == Pass {
+		out.Status, out.Open = Impossible, open
+	}
+	return out
+}
+
+// rootAt is the root at an earlier size, from the stored nodes, which are compared
+// with the entries.
+func (v *Verifier) rootAt(size uint64) (root events.Hash, err error) {
+	if size == v.size {
+		return v.root(), nil
+	}
+	if v.past == nil {
+		v.past = v.nodes
+	}
+	if v.past == nil {
+		return root, fmt.Errorf("no tree hash is stored")
+	}
+	for level := range 64 {
+		if size>>level&1 == 0 {
+			continue
+		}
+		h, err := v.node(level, size>>level-1)
+		if err != nil {
+			return root, err
+		}
+		if root.IsZero() {
+			root = h
+		} else {
+			root = events.NodeHash(h, root)
+		}
+	}
+	return root, nil
+}
+
+// node is a node of the tree as it is stored, or made of those below it.
+func (v *Verifier) node(level int, n uint64) (events.Hash, error) {
+	h, _, stored, err := v.past(level, n)
+	if err != nil || stored {
+		return h, err
+	}
+	if level == 0 {
+		return h, fmt.Errorf("leaf %d is not stored", n)
+	}
+	left, err := v.node(level-1, 2*n)
+	if err != nil {
+		return h, err
+	}
+	right, err := v.node(level-1, 2*n+1)
+	return events.NodeHash(left, right), err
+}

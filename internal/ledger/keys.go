@@ -1,0 +1,312 @@
+package ledger
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/projection"
+	"github.com/ledgerd/ledgerd/internal/store"
+)
+
+// A key of the ledger's own lies in DIR/keys under its number: checkpoint.key is
+// the first, checkpoint-2.key the second. A new one is there, synced, before the
+// event that brings it; one that never got an event is written over, and the
+// secret half of a retired one is removed once the retirement is signed.
+func keyFile(kind string, number uint64, ending string) string {
+	if number > 1 {
+		kind += "-" + strconv.FormatUint(number, 10)
+	}
+	return kind + "." + ending
+}
+
+// freshKey is a key that was made and is in no event yet.
+type freshKey struct {
+	kind           string
+	secret, public string
+	seal           []byte
+}
+
+// newKey makes the next key of a kind.
+func (l *Ledger) newKey(kind string) (*freshKey, error) {
+	k := &freshKey{kind: kind}
+	var err error
+	switch kind {
+	case events.KeyCheckpoint:
+		k.secret, k.public, err = note.GenerateKey(rand.Reader, l.origin)
+	case events.KeyPermit:
+		k.secret, k.public, err = note.GenerateKey(rand.Reader, l.origin+"/permit")
+	default:
+		k.seal = make([]byte, 32)
+		_, err = io.ReadFull(rand.Reader, k.seal)
+		k.secret = hex.EncodeToString(k.seal)
+	}
+	return k, err
+}
+
+// keep writes the key to dir, durably.
+func (k *freshKey) keep(dir string, number uint64) error {
+	if k.kind == events.KeyCheckpoint {
+		if err := writeOver(filepath.Join(dir, keyFile(k.kind, number, "vkey")), k.public); err != nil {
+			return err
+		}
+	}
+	return writeOver(filepath.Join(dir, keyFile(k.kind, number, "key")), k.secret)
+}
+
+// writeOver writes a key file, whole and durably or not at all.
+func writeOver(path, text string) error {
+	tmp := path + ".tmp"
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := writeSynced(tmp, text+"\n"); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// signingKey is a checkpoint key as it lies in DIR/keys.
+type signingKey struct {
+	number   uint64
+	public   string
+	signer   note.Signer // nil where the secret half is gone
+	verifier note.Verifier
+}
+
+// readSigning reads the checkpoint keys of a directory, the first first.
+func readSigning(dir string) (list []signingKey, err error) {
+	for number := uint64(1); ; number++ {
+		public, err := readKeyText(dir, keyFile(events.KeyCheckpoint, number, "vkey"))
+		if errors.Is(err, fs.ErrNotExist) && number > 1 {
+			return list, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		k := signingKey{number: number, public: public}
+		if k.verifier, err = note.NewVerifier(public); err != nil {
+			return nil, fmt.Errorf("keys/%s: %w", keyFile(events.KeyCheckpoint, number, "vkey"), err)
+		}
+		secret, err := readKeyText(dir, keyFile(events.KeyCheckpoint, number, "key"))
+		if err == nil {
+			if k.signer, err = note.NewSigner(secret); err != nil {
+				return nil, fmt.Errorf("keys/%s: %w", keyFile(events.KeyCheckpoint, number, "key"), err)
+			}
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		list = append(list, k)
+	}
+}
+
+func readKeyText(dir, name string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	return strings.TrimSpace(string(b)), err
+}
+
+// ring holds the checkpoint keys of a running ledger. Safe for concurrent use.
+type ring struct {
+	dir string
+
+	mu    sync.Mutex
+	files []signingKey
+	terms []projection.SigningKey // as the state says
+}
+
+// follow takes over which keys are in force, and refuses where one of them is not
+// at hand.
+func (r *ring) follow(terms []projection.SigningKey) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.terms = terms
+	for _, term := range terms {
+		if term.Until != 0 {
+			continue
+		}
+		k := r.find(term.Public)
+		if k == nil || k.signer == nil {
+			return fmt.Errorf("keys/%s, the key in force from event %d on: %w", keyFile(events.KeyCheckpoint, term.Number, "key"), term.From, fs.ErrNotExist)
+		}
+	}
+	return nil
+}
+
+func (r *ring) find(public string) *signingKey {
+	at := slices.IndexFunc(r.files, func(k signingKey) bool { return k.public == public })
+	if at < 0 {
+		return nil
+	}
+	return &r.files[at]
+}
+
+// add takes a new key, and returns its verifier.
+func (r *ring) add(number uint64, k *freshKey) (note.Verifier, error) {
+	verifier, err := note.NewVerifier(k.public)
+	if err != nil {
+		return nil, err
+	}
+	signer, err := note.NewSigner(k.secret)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.files = append(r.files, signingKey{number, k.public, signer, verifier})
+	return verifier, nil
+}
+
+// at returns who signs a log of size events.
+func (r *ring) at(size uint64) (signers []note.Signer, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, term := range r.terms {
+		if !term.In(size) {
+			continue
+		}
+		k := r.find(term.Public)
+		if k == nil || k.signer == nil {
+			return nil, fmt.Errorf("no key to sign %d events with", size)
+		}
+		signers = append(signers, k.signer)
+	}
+	if len(signers) == 0 {
+		return nil, fmt.Errorf("no key to sign %d events with", size)
+	}
+	return signers, nil
+}
+
+// signedThen reads a checkpoint that a key in force at its size has signed.
+func (r *ring) signedThen(signed []byte) (store.Checkpoint, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var verifiers []note.Verifier
+	for _, term := range r.terms {
+		if k := r.find(term.Public); k != nil {
+			verifiers = append(verifiers, k.verifier)
+		}
+	}
+	c, err := store.ParseCheckpoint(signed, verifiers...)
+	if err != nil {
+		return c, err
+	}
+	verifiers = nil
+	for _, term := range r.terms {
+		if k := r.find(term.Public); k != nil && term.In(c.Size) {
+			verifiers = append(verifiers, k.verifier)
+		}
+	}
+	return store.ParseCheckpoint(signed, verifiers...)
+}
+
+// forget removes the secret halves of keys that were retired within the first
+// size events, which are signed without them.
+func (r *ring) forget(size uint64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, term := range r.terms {
+		k := r.find(term.Public)
+		if term.Until == 0 || term.Until > size || k == nil || k.signer == nil {
+			continue
+		}
+		k.signer = nil
+		if err := os.Remove(filepath.Join(r.dir, keyFile(events.KeyCheckpoint, term.Number, "key"))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// handoffPatience is how long a retirement waits for what is on its way to disk.
+const handoffPatience = 2 * time.Second
+
+// handoff is a note that both keys in force have signed: the last one, made anew
+// where it is from before the newer key.
+func (l *Ledger) handoff() (string, error) {
+	terms := l.state.CheckpointKeys()
+	from := terms[len(terms)-1].From
+	for end := time.Now().Add(handoffPatience); l.store.Durable() < from && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	if l.signed.Load() < from {
+		if err := l.checkpoint(); err != nil {
+			return "", err
+		}
+	}
+	if l.signed.Load() < from {
+		return "", fmt.Errorf("event %d, which brings the key, is not on disk yet", from)
+	}
+	return string(l.Checkpoint()), nil
+}
+
+// fillInKey adds what only the writer can make of a request about keys.
+func (l *Ledger) fillInKey(p *Proposal, rotate string, retire bool) (err error) {
+	if principal := l.state.Principal(p.Subject); principal == nil || principal.Role != "admin" || principal.Revoked || l.keys == nil {
+		return nil // it will be denied
+	}
+	if rotate != "" {
+		if p.fresh, err = l.newKey(rotate); err == nil {
+			p.NewKey = p.fresh.public
+		}
+		return err
+	}
+	if retire && l.state.Overlap(events.KeyCheckpoint) != nil {
+		p.Handoff, err = l.handoff()
+	}
+	return err
+}
+
+// keepKey writes a new key down before the event that brings it.
+func (l *Ledger) keepKey(p *Proposal, o *Outcome) error {
+	if p.fresh == nil || !o.Decision.Allowed {
+		return nil
+	}
+	for _, e := range o.Effects {
+		rotated, ok := e.Body.(*events.KeyRotated)
+		if !ok {
+			continue
+		}
+		if err := p.fresh.keep(l.keys.dir, rotated.Number); err != nil {
+			return fmt.Errorf("keep the new %s key: %w", rotated.Key, err)
+		}
+		if rotated.Key == events.KeyCheckpoint {
+			verifier, err := l.keys.add(rotated.Number, p.fresh)
+			if err != nil {
+				return err
+			}
+			l.anchor.Trust(verifier)
+		}
+	}
+	return nil
+}
+
+// keysChanged reports whether an outcome is about keys.
+func keysChanged(o *Outcome) bool {
+	return slices.ContainsFunc(o.Effects, func(e Effect) bool {
+		switch e.Body.(type) {
+		case *events.KeyRotated, *events.KeyRetired:
+			return true
+		}
+		return false
+	})
+}
