@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/replay/replaytest"
 	"github.com/ledgerd/ledgerd/internal/store"
+	"github.com/ledgerd/ledgerd/internal/wire"
 )
 
 func eraseSeqs(seqs ...uint64) string {
@@ -260,8 +262,102 @@ func TestR83_BlankedByHand(t *testing.T) {
 	}
 }
 
-func retention(days int) string {
-	return strings.Replace(replaytest.PolicyDocument("kept"), "\n---", "", 1) + fmt.Sprintf("\nlimits: {retention_days: %d}\n", days)
+// What a run that is still open needs stays: its procedure, and the results so far.
+// Afterwards both go, the run says so, and judging it again finds nothing.
+func TestR83_ARunInFlight(t *testing.T) {
+	w := newWorkshop(t)
+	admin := func(body string) replaytest.Reply { return w.Control(ledger.AdminID, "payload.erase", body) }
+	answer := w.Send(replaytest.Proposal(wire.Propose, "researcher", "sop.submit", procedure("publish", 0,
+		`sum document.summarize {"text":"about her"}`, `note memory.write {"owner_agent_id":"researcher","namespace":"notes","key":"a","value":"about her"}`, `save artifact.save {}`)))
+	r := <-answer
+	expect(t, r, reason.SOPAdmitted)
+	expect(t, admin(eraseSeqs(r.Seq)), reason.PayloadInUse)
+	expect(t, admin(`{"agent_id":"researcher","basis":"mistake"}`), reason.PayloadInUse)
+	w.done(w.next().OperationID, `"a result"`)
+	save := w.next()
+	steps := look(t, w.Ledger, func(s *projection.State) []projection.RunStep { return s.RunAt(r.Seq).Steps })
+	expect(t, admin(eraseSeqs(steps[0].Ended)), reason.PayloadInUse)
+	w.done(save.OperationID, `"another"`)
+	w.await(runOf(t, r).RunID, projection.Finished)
+	note := look(t, w.Ledger, func(s *projection.State) uint64 { return s.Record("researcher", "notes", "a").Written })
+	raw := rawPayloads(t, w.Options, r.Seq, steps[0].Ended, note)
+	erased := admin(eraseSeqs(r.Seq, steps[0].Ended, note))
+	expect(t, erased, reason.ControlDone)
+	if !strings.Contains(erased.Text, "researcher:notes.a") {
+		t.Errorf("the record that the run wrote is not gone: %s", erased.Text)
+	}
+	for i, b := range raw {
+		if files := onDisk(t, w.Options.Dir, b); len(files) > 0 {
+			t.Errorf("payload %d is still in %v", i, files)
+		}
+	}
+	run := look(t, w.Ledger, func(s *projection.State) *projection.Run { return ledger.RunCopy(s.RunAt(r.Seq)) })
+	if text := string(w.RunAnswer(run, true, "", 0)); !strings.Contains(text, `"step_id":"sum","action":"document.summarize","state":"finished","erased":true`) || !strings.Contains(text, `"another"`) {
+		t.Errorf("run: %s", text)
+	}
+	if err := w.End(); err != nil {
+		t.Fatal(err)
+	}
+	report := replaytest.CheckLedger(t, w.Options)
+	if len(report.Erased) != 1 || report.Unjudged() != 4 || report.ErasedEvents == 0 || report.UnverifiedEvents != 0 {
+		t.Errorf("judged again: %v, %d unjudged, %d events", report.Erased, report.Unjudged(), report.ErasedEvents)
+	}
 }
 
-var _ = projection.New
+// A secret goes with its grant, and a record just rewritten keeps its new value
+// where an old one is erased.
+func TestR83_SecretsAndRewrittenRecords(t *testing.T) {
+	o := newDir(t)
+	s := start(t, o)
+	secret := s.Propose("report_manager", "memory.write", `{"owner_agent_id":"report_manager","namespace":"credentials","key":"fresh","value":"s3cret"}`)
+	expect(t, secret, reason.OwnerWrite)
+	expect(t, s.Propose("report_manager", "grant.give", `{"namespace":"credentials","key":"fresh","to":"researcher","expires_seconds":600}`), reason.GrantGiven)
+	read := `{"owner_agent_id":"report_manager","namespace":"credentials","key":"fresh"}`
+	expect(t, s.Propose("researcher", "memory.read", read), reason.GrantedBy)
+	expect(t, s.Control(ledger.AdminID, "payload.erase", eraseSeqs(secret.Seq)), reason.ControlDone)
+	expect(t, s.Propose("researcher", "memory.read", read), reason.RecordUnavailable)
+	expect(t, s.Propose("report_manager", "grant.revoke", `{"namespace":"credentials","key":"fresh","to":"researcher"}`), reason.NotFound)
+
+	old := s.Propose("researcher", "memory.write", write("a", `"old"`, 0, ""))
+	expect(t, s.Propose("researcher", "memory.write", write("a", `"new"`, 1, "")), reason.OwnerWrite)
+	r := s.Control(ledger.AdminID, "payload.erase", eraseSeqs(old.Seq))
+	expect(t, r, reason.ControlDone)
+	if got := s.Propose("researcher", "memory.read", readBody("notes.a")); strings.Contains(r.Text, "records") || got.Record == nil || string(got.Record.Value) != `"new"` {
+		t.Errorf("the new value: %s after %s", got.Text, r.Text)
+	}
+	s.Stop()
+}
+
+// What is younger than the policy has it kept is not erased, to the day; of an
+// agent's the older goes and the younger stays, under the next data key.
+func TestR83_TheRetentionFloor(t *testing.T) {
+	o, c := clocked(t)
+	s := start(t, o)
+	document := strings.Replace(replaytest.PolicyDocument("kept"), "children: 20", "children: 20, retention_days: 2", 1)
+	expect(t, s.Control(ledger.AdminID, "apply", replaytest.ApplyRequest(document)), reason.ControlDone)
+	first := s.Propose("researcher", "memory.write", write("a", `"first"`, 0, ""))
+	expect(t, s.Control(ledger.AdminID, "payload.erase", eraseSeqs(first.Seq)), reason.RetentionFloor)
+	expect(t, s.Control(ledger.AdminID, "payload.erase", `{"agent_id":"researcher","basis":"retention_end"}`), reason.RetentionFloor)
+	c.pass(2 * 24 * time.Hour) // from noon to noon: the day itself and one whole day lie between
+	expect(t, s.Control(ledger.AdminID, "payload.erase", eraseSeqs(first.Seq)), reason.RetentionFloor)
+	c.pass(12*time.Hour - time.Second)
+	expect(t, s.Control(ledger.AdminID, "payload.erase", eraseSeqs(first.Seq)), reason.RetentionFloor)
+	later := s.Propose("researcher", "memory.write", write("b", `"later"`, 0, ""))
+	expect(t, later, reason.OwnerWrite)
+	c.pass(2 * time.Second)
+	s.Stop()
+	s = replaytest.Start(t, o) // what was written down knows the days
+	r := s.Control(ledger.AdminID, "payload.erase", `{"agent_id":"researcher","basis":"retention_end"}`)
+	expect(t, r, reason.ControlDone)
+	if !strings.Contains(r.Text, `"records":["researcher:notes.a"]`) {
+		t.Errorf("erased: %s", r.Text)
+	}
+	if got := s.Propose("researcher", "memory.read", readBody("notes.b")); got.Record == nil || string(got.Record.Value) != `"later"` {
+		t.Errorf("what is younger: %s", got.Text)
+	}
+	expect(t, s.Propose("researcher", "memory.read", readBody("notes.a")), reason.RecordUnavailable)
+	if names := dataKeys(t, o); strings.Contains(names+" ", "researcher ") {
+		t.Errorf("data keys: %s", names)
+	}
+	s.Stop()
+}

@@ -344,6 +344,26 @@ var faults = []fault{
 		patches: []patch{{"internal/ledger/seal.go", `err = s.fill(salt[:])`, `err = s.fill(salt[:0])`}},
 	},
 
+	// Erasure.
+	{
+		name: "old write-ahead logs are written over", pkg: "internal/ledger", test: "TestR83_ErasedBytesAreNowhereOnDisk",
+		patches: []patch{{"internal/store/erase.go", `	if err := s.freshLogs(); err != nil {`, `	if err := s.db.Flush(); err != nil {`}},
+	},
+	{
+		name: "what is never erased is", pkg: "internal/ledger", test: "TestR83_WhatIsErasedAndWhatNever",
+		patches: []patch{{"internal/ledger/decide_erasure.go", `		case !mayErase:
+			code = reason.NotErasable`, `		case owner == "" && mayErase:
+			code = reason.NotErasable`}},
+	},
+	{
+		name: "an erasure is not finished at the next opening", pkg: "internal/ledger", test: "TestR83_ACrashBeforeTheDeletion",
+		patches: []patch{{"internal/ledger/erase.go", `		if all[i].Seq <= purged {`, `		if all[i].Seq > purged {`}},
+	},
+	{
+		name: "an erased agent's next payloads are under the old key", pkg: "internal/ledger", test: "TestR83_AWholeAgent",
+		patches: []patch{{"internal/ledger/erase.go", `	s.current[owner] = dataKeyName(owner, since)`, `	s.current[owner] = owner`}},
+	},
+
 	// Operation ids.
 	{
 		name: "op id not remembered", pkg: "internal/projection", test: "TestApplyFolds",
