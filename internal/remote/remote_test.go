@@ -158,8 +158,8 @@ func TestHostileServers(t *testing.T) {
 		"always busy":      {"/tile/entries/004", status(503), 2},
 		"404 for a tile":   {"/tile/0/001", status(404), 1},
 		"partial content":  {"/tile/entries/002", status(206), 2},
-		"elsewhere":        {"/tile/entries/", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL+r.URL.Path, 302) }, 2},
-		"round in circles": {"/tile/0/", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, 301) }, 2},
+		"elsewhere":        {"/tile/entries/", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL+r.URL.Path, http.StatusFound) }, 2},
+		"round in circles": {"/tile/0/", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, http.StatusMovedPermanently) }, 2},
 		"gzip": {"/tile/entries/002", func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
 			_, _ = w.Write(packed(good[r.URL.Path[1:]]))
