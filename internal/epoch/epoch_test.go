@@ -41,6 +41,7 @@ func old(t *testing.T) ledger.Options {
 	}
 	do("agent.register", `{"agent_id":"leaver","parent_id":"researcher","capabilities":["memory.read"],"public_key":"`+replaytest.Key("leaver")+`"}`)
 	do("agent.revoke", `{"agent_id":"leaver"}`)
+	do("hold.place", `{"agent_id":"researcher"}`)
 	do("principal.register", `{"id":"gone","role":"auditor","public_key":"`+replaytest.Key("gone")+`"}`)
 	do("principal.revoke", `{"id":"gone"}`)
 	do("resource.set", `{"id":"plan","classification":"internal","owner":"ops","tags":["a","b"]}`)
@@ -95,6 +96,9 @@ func TestKind7_62_ANewEpochCarriesOverWhatStood(t *testing.T) {
 	}
 	sameParties(t, a, b)
 	sameRecords(t, before, after, r)
+	if !slices.Equal(a.HoldList(), b.HoldList()) || len(b.HoldList()) != 1 {
+		t.Fatalf("holds %v, were %v", b.HoldList(), a.HoldList())
+	}
 	if !b.IsNarrowed || !b.Narrowed.Equal(a.Narrowed) || b.PolicyDigest() != a.PolicyDigest() || len(b.Denies()) != 1 || b.Denies()[0].Scope != "formatter" {
 		t.Fatalf("narrowed %v, policy %s, denies %v", b.Narrowed, b.PolicyDigest(), b.Denies())
 	}

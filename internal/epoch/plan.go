@@ -60,6 +60,7 @@ func plan(old *ledger.Old, admin string, r *Report) ([]request, error) {
 	if err := p.records(); err != nil {
 		return nil, err
 	}
+	p.holds()
 	p.revocations(admin)
 	p.leave()
 	return p.requests, nil
@@ -216,6 +217,22 @@ func (p *planner) records() error {
 }
 
 func name(r *projection.Record) string { return r.Owner + ":" + r.Namespace + "." + r.Key }
+
+// holds carries over what is held from erasure. Positions are those of the old
+// log, which keeps what lies beside them.
+func (p *planner) holds() {
+	for _, h := range p.s.HoldList() {
+		switch {
+		case h.Seq != 0:
+			p.report.left("the hold on event %d: it holds in the old log", h.Seq)
+		case h.Namespace != "":
+			body := object{"owner_agent_id": h.Owner, "namespace": h.Namespace, "key": h.Key}
+			p.requests = append(p.requests, request{"hold.place", body, "hold on " + h.Owner + ":" + h.Namespace + "." + h.Key, nil, true})
+		default:
+			p.add("hold.place", object{"agent_id": h.Owner}, "hold on "+h.Owner)
+		}
+	}
+}
 
 // revocations come last: nothing can be stated of the revoked.
 func (p *planner) revocations(admin string) {

@@ -968,8 +968,16 @@ var faults = []fault{
 	},
 	{
 		name: "revoked agents keep their place", pkg: "internal/ledger", test: "TestR66_QuotaOfAgents",
-		patches: []patch{{"internal/projection/state.go", `		a.add(Usage{Agents: -1})
+		patches: []patch{{"internal/projection/state.go", `	a.add(Usage{Agents: -1})
 `, ``}},
+	},
+	{
+		name: "a restored directory is served", pkg: "internal/backup", test: "TestKind7_62_TheRestoredIsReadAndNotServed",
+		patches: []patch{{"internal/ledger/restored.go", `err = ErrRestored`, `err = fs.ErrNotExist`}},
+	},
+	{
+		name: "a retired key may sign", pkg: "internal/ledger", test: "TestKind7_ARetiredKeyUsedAfterItsSize",
+		patches: []patch{{"internal/audit/keys.go", `!names(signed, k.verifier):`, `true:`}},
 	},
 	{
 		name: "a snapshot that forgets what is counted", pkg: "internal/ledger", test: "TestR66_CountersAreWhatIsThere",
