@@ -688,7 +688,14 @@ func alter(v reflect.Value) bool {
 	case reflect.Int64:
 		v.SetInt(v.Int() + 1)
 	case reflect.Slice:
-		v.Set(reflect.Append(v, reflect.ValueOf("x")))
+		more := reflect.ValueOf("x")
+		if v.Type().Elem().Kind() == reflect.Uint64 { // ascending
+			more = reflect.ValueOf(uint64(1))
+			if n := v.Len(); n > 0 {
+				more = reflect.ValueOf(v.Index(n-1).Uint() + 1)
+			}
+		}
+		v.Set(reflect.Append(v, more))
 	case reflect.Array:
 		v.Index(0).SetUint(v.Index(0).Uint() ^ 1)
 	default:
