@@ -254,7 +254,7 @@ func (l *Ledger) handoff() (string, error) {
 		}
 	}
 	if l.signed.Load() < from {
-		return "", fmt.Errorf("event %d, which brings the key, is not on disk yet", from)
+		return "", fmt.Errorf("event %d, which brings the key, is not on disk yet: %w", from, ErrPayload) // to be asked again, no end of the ledger
 	}
 	return string(l.Checkpoint()), nil
 }
