@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -452,4 +453,92 @@ func unlogged(t *testing.T) {
 	}
 	receipt := audit.Receipt{Origin: testOrigin, Seq: 7, EventID: events.UUIDString(e.ID), Hash: events.LeafHash(l.Entries[6])}
 	finds(t, "receipt", 7, "--export", dir, "--vkey", l.VKey, "--receipt", put(t, "receipt", receipt.Encode()))
+}
+
+// TestCase1_APayloadByteFlipped: case kind 1, row 1. One byte of a payload in the
+// store, every hash as it was.
+func TestCase1_APayloadByteFlipped(t *testing.T) {
+	l, seq, _ := erased(t)
+	l.Entries = l.Entries[:seq]
+	p := l.Payloads[seq]
+	p.Bytes = bytes.Clone(p.Bytes)
+	p.Bytes[3] ^= 1
+	l.Payloads[seq] = p
+	finds(t, "payloads", seq, "--data", build(t, l, l.Leaves(), int(seq)))
+}
+
+// TestCase2_ErasedAndBlanked: case kind 2, row 19. What was erased by the
+// supported command passes; what was blanked by hand beside it does not.
+func TestCase2_ErasedAndBlanked(t *testing.T) {
+	l, seq, under := erased(t)
+	delete(l.Payloads, seq)
+	says(t, audit.ExitPass, fmt.Sprintf("1 erased under #%d (subject_request)", under), "--data", build(t, l, l.Leaves(), len(l.Entries)))
+	for other := range l.Payloads {
+		if other == seq {
+			continue
+		}
+		blanked := l.Clone()
+		p := blanked.Payloads[other]
+		p.Bytes = nil
+		blanked.Payloads[other] = p
+		finds(t, "payloads", other, "--data", build(t, blanked, blanked.Leaves(), len(l.Entries)))
+		delete(blanked.Payloads, other)
+		finds(t, "payloads", other, "--data", build(t, blanked, blanked.Leaves(), len(l.Entries)))
+	}
+}
+
+// TestCase5_EveryFileCut: case kind 5, row 55. An export whose files are cut short,
+// emptied, huge or no files ends in an error, at once and in little memory.
+func TestCase5_EveryFileCut(t *testing.T) {
+	files := logtest.Sample(testOrigin, 1, 300).Files()
+	for name := range files {
+		for what, change := range map[string]func(path string) error{
+			"emptied":     func(path string) error { return os.Truncate(path, 0) },
+			"cut":         func(path string) error { return os.Truncate(path, int64(len(files[name])/2)) },
+			"huge":        func(path string) error { return os.Truncate(path, 1<<40) },
+			"a directory": func(path string) error { _ = os.Remove(path); return os.Mkdir(path, 0o755) },
+			"a pipe":      func(path string) error { _ = os.Remove(path); return syscall.Mkfifo(path, 0o600) },
+			"a loop":      func(path string) error { _ = os.Remove(path); return os.Symlink(filepath.Base(path), path) },
+		} {
+			dir := export(t, files)
+			if err := change(filepath.Join(dir, filepath.FromSlash(name))); err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			if exit := run([]string{"--export", dir, "--replay"}, nil, &out, &out); exit == audit.ExitPass || strings.Contains(out.String(), "\nconsistent") {
+				t.Errorf("%s %s: exit %d\n%s", name, what, exit, out.String())
+			}
+		}
+	}
+}
+
+// TestCase6_AnOlderRelease: case kind 6. A format or rules of another release are
+// named, and are no pass.
+func TestCase6_AnOlderRelease(t *testing.T) {
+	l := logtest.Sample(testOrigin, 1, 8)
+	newer := l.Clone()
+	newer.Edit(1, func(e *events.Event) { e.Body = &events.LedgerOpened{Rules: ledger.Rules + 1, Build: "later"} })
+	newer.Relink(2)
+	says(t, audit.ExitImpossible, "this program knows rules up to", "--export", export(t, newer.Files()), "--replay")
+	l.Edit(0, func(e *events.Event) { e.Body.(*events.LedgerCreated).Format = "ledgerd/2" })
+	l.Relink(1)
+	finds(t, "origin", 1, "--export", export(t, l.Files()))
+}
+
+// TestCase20_WhatALogSaysIsShownHarmlessly: case kind 20, row 183. Texts of a
+// log that anyone could write to are shown without what draws on a terminal, in
+// a fault, a derivation and a note.
+func TestCase20_WhatALogSaysIsShownHarmlessly(t *testing.T) {
+	l := logtest.Sample(testOrigin, 1, 14)
+	const evil = "a\x1b[2J\u202e\u009b"
+	l.Edit(10, func(e *events.Event) { e.Body.(*events.Decision).OperationID = evil })
+	l.Add("researcher", 0, func() events.Body { e, _ := events.Parse(l.Entries[10]); return e.Body }())
+	l.Relink(11)
+	evidence := filepath.Join(t.TempDir(), "evidence")
+	var out bytes.Buffer
+	exit := run([]string{"--export", export(t, l.Files()), "--replay", "--evidence", evidence}, nil, &out, &out)
+	readme, err := os.ReadFile(filepath.Join(evidence, "README.txt"))
+	if exit != audit.ExitFail || err != nil || strings.ContainsAny(out.String()+string(readme), "\x1b\u202e\u009b") {
+		t.Errorf("exit %d, %v: %q", exit, err, out.String())
+	}
 }
