@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"strings"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -86,25 +87,72 @@ func VerifyLog(s *Source, opts Options) (*Report, error) {
 // in the order of their stored index.
 func storedNodes(read func([]int64) ([]tlog.Hash, error)) nodeReader {
 	first, window := int64(0), []tlog.Hash(nil)
+	lost := unreadableRun{read: read}
 	return func(level int, n uint64) (events.Hash, string, bool, error) {
 		index := tlog.StoredHashIndex(level, int64(n))
 		if at := index - first; at >= 0 && at < int64(len(window)) {
 			return events.Hash(window[at]), "", true, nil
 		}
+		if index >= lost.from && index < lost.to {
+			return events.Hash{}, "", true, lost.err
+		}
 		for ahead := int64(hashesAhead); ahead >= 1; ahead /= 2 {
-			indexes := make([]int64, ahead)
-			for i := range indexes {
-				indexes[i] = index + int64(i)
-			}
-			hashes, err := read(indexes)
+			hashes, err := readRun(read, index, ahead)
 			switch {
-			case err == nil && len(hashes) == len(indexes):
+			case err == nil:
 				first, window = index, hashes
 				return events.Hash(hashes[0]), "", true, nil
 			case ahead == 1:
-				return events.Hash{}, "", true, fmt.Errorf("unreadable: %w", err)
+				lost.measure(index, err)
+				return events.Hash{}, "", true, lost.err
 			}
 		}
 		return events.Hash{}, "", true, nil
+	}
+}
+
+func readRun(read func([]int64) ([]tlog.Hash, error), from, n int64) ([]tlog.Hash, error) {
+	indexes := make([]int64, n)
+	for i := range indexes {
+		indexes[i] = from + int64(i)
+	}
+	hashes, err := read(indexes)
+	if err == nil && len(hashes) != len(indexes) {
+		err = fmt.Errorf("%d hashes, want %d", len(hashes), n)
+	}
+	return hashes, err
+}
+
+// unreadableRun is a stretch of stored hashes that cannot be read for one cause.
+// A damaged block takes a store long to give up, so that it is not asked for
+// each hash in it: two hashes that fail with the same words, which name the
+// block, have only hashes of that block between them.
+type unreadableRun struct {
+	read     func([]int64) ([]tlog.Hash, error)
+	from, to int64 // to excluded
+	err      error
+}
+
+const runMax = 1 << 16
+
+func (r *unreadableRun) measure(index int64, err error) {
+	same := func(at int64) bool {
+		_, other := readRun(r.read, at, 1)
+		return other != nil && other.Error() == err.Error()
+	}
+	r.from, r.to, r.err = index, index+1, fmt.Errorf("unreadable: %w", err)
+	if !strings.Contains(err.Error(), "block ") { // the words name no place
+		return
+	}
+	step := int64(1)
+	for step < runMax && same(index+step) {
+		r.to, step = index+step+1, 2*step
+	}
+	for low, high := r.to, index+step; low < high; {
+		if mid := low + (high-low)/2; same(mid) {
+			r.to, low = mid+1, mid+1
+		} else {
+			high = mid
+		}
 	}
 }

@@ -135,6 +135,9 @@ func (s *Store) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 			it.SeekGE(numKey(hashKeys, uint64(index)))
 		}
 		if !it.Valid() {
+			if err := it.Error(); err != nil {
+				return nil, damage(err)
+			}
 			return nil, fmt.Errorf("%w: tree hash %d is missing", ErrCorrupt, index)
 		}
 		if got, err := keyNum(it.Key()); err != nil || got != uint64(index) {
