@@ -579,7 +579,28 @@ def check_first(e, origin):
         need(read_vkey(b["checkpoint_key"])[0] == origin, "the checkpoint key has another name than the log", 1)
     except ValueError as err:
         raise Fault(f"checkpoint key: {err}", 1) from None
+    if "previous" in b:
+        check_previous(b["previous"], origin)
     return b["checkpoint_key"]
+
+
+def epoch(origin):
+    """The name that all epochs of a log share, and the epoch's number."""
+    name, _, number = origin.rpartition("/")
+    return (name, int(number)) if name and re.fullmatch(r"[0-9]+", number) and int(number) < 1 << 32 else (origin, 1)
+
+
+def check_previous(p, origin):
+    """Section 4: an earlier epoch of the same log, a checkpoint of it, a reason."""
+    name, number = epoch(origin)
+    of, before = epoch(p["origin"])
+    need(ORIGIN.fullmatch(p["origin"]) and of == name and before < number, f"previous is no earlier epoch of {name}", 1)
+    need(p["reason"] in ("loss", "rollback", "compromise"), "previous: no reason", 1)
+    try:
+        kept, size, *_ = read_checkpoint(p["checkpoint"].encode())
+    except Fault as err:
+        raise Fault(f"previous: {err}", 1) from None
+    need(kept == p["origin"] and size > 0, f"previous: a checkpoint of {kept} at size {size}", 1)
 
 
 MAY_COME_AGAIN = {"operation_id_conflict", "unknown_agent", "agent_revoked", "not_permitted_for_role", "emergency_deny"}

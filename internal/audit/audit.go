@@ -226,6 +226,7 @@ func (v *Verifier) first(e *entry) events.Hash {
 	if key, err := note.NewVerifier(b.CheckpointKey); err != nil || key.Name() != b.Origin {
 		v.fault(Fault{Check: "origin", Seq: 1, Expected: "a checkpoint key named after the origin", Found: quote(b.CheckpointKey)})
 	}
+	v.continues(b)
 	return events.GenesisHash(b.Origin)
 }
 

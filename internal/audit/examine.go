@@ -118,7 +118,7 @@ func (x *examiner) payloadOf(seq uint64, e *events.Event, found *entry) (missing
 	case p.State == PayloadAbsent && !open:
 		return true
 	case p.State == PayloadAbsent:
-		fault(Fault{Where: p.Where, Expected: "the payload", Found: "none, and no event says that it was erased"})
+		fault(Fault{Where: p.Where, Expected: "the payload, which is never erased", Found: "none"})
 	default:
 		x.opened++
 		if got := events.PayloadCommitment(p.Salt, p.Bytes); got != e.Payload {

@@ -42,7 +42,7 @@ var (
 )
 
 // Reasons for which a new epoch begins.
-var Reasons = []string{"loss", "rollback", "compromise"}
+var Reasons = events.EpochReasons()
 
 // Options say what a new epoch continues, and why.
 type Options struct {
@@ -213,7 +213,7 @@ type continued struct {
 
 // origin names the new log: as the old one, with the next epoch.
 func (o *Options) origin(previous string) (string, error) {
-	base, at := split(previous)
+	base, at := events.SplitEpoch(previous)
 	var before continued
 	b, err := os.ReadFile(filepath.Join(o.From, ledger.ContinuedFile))
 	if err == nil {
@@ -225,7 +225,7 @@ func (o *Options) origin(previous string) (string, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
-	_, made := split(before.Origin)
+	_, made := events.SplitEpoch(before.Origin)
 	if o.Epoch == 0 {
 		o.Epoch = at + 1
 	}
@@ -237,15 +237,6 @@ func (o *Options) origin(previous string) (string, error) {
 		return "", fmt.Errorf("%w: the origin %q is too long", ErrUsage, origin)
 	}
 	return origin, nil
-}
-
-// split takes an origin apart. One without a number at its end is epoch 1.
-func split(origin string) (base string, epoch uint64) {
-	at := strings.LastIndexByte(origin, '/')
-	if n, err := strconv.ParseUint(origin[at+1:], 10, 32); err == nil && at > 0 {
-		return origin[:at], n
-	}
-	return origin, 1
 }
 
 // mark writes into the old data directory where its log goes on, before there is

@@ -44,7 +44,7 @@ func (r *run) whole(found logged, d *events.Decision) error {
 			r.lacking(c.lackSeq, c.lack)
 		}
 		r.checkBase(found.Seq, d)
-		r.unjudged = true
+		r.unjudge()
 	} else {
 		r.Judged++
 	}
@@ -67,7 +67,7 @@ func (r *run) judge(c *evidence, found *logged, d *events.Decision) error {
 	o := ledger.Decide(r.s, &c.proposal)
 	if o.Retry != 0 {
 		r.find(found.Seq, "no event: it is the operation that "+describeSeq(o.Retry)+" has decided", describe(&found.Event))
-		r.unjudged = true
+		r.unjudge()
 		return nil
 	}
 	if priorMissing && o.Decision.Reason == string(reason.OperationIDConflict) {
@@ -344,20 +344,6 @@ func (r *run) checkBase(seq uint64, d *events.Decision) {
 	case strings.Join(d.Lineage, " ") != strings.Join(base.Lineage, " "):
 		r.find(seq, "lineage "+strings.Join(base.Lineage, " "), "lineage "+strings.Join(d.Lineage, " "))
 	}
-}
-
-// unjudgedEffect takes an event that follows from a decision that could not be
-// judged, as it is.
-func (r *run) unjudgedEffect(found logged) error {
-	r.takenAsItIs()
-	if found.Time != r.decision.Time || found.Agent != r.decision.Agent {
-		r.find(found.Seq, "the time and agent of "+describeSeq(r.decision.Seq), describe(&found.Event))
-	}
-	open, err := r.openPayload(&found.Event, nil)
-	if err != nil {
-		return err
-	}
-	return r.apply(&found, open)
 }
 
 // effect takes an event while some must still follow from the last decision.

@@ -152,6 +152,7 @@ type run struct {
 	decision events.Event
 	due      []ledger.Effect // what must still follow from decision
 	unjudged bool            // decision could not be judged: what follows is taken as it is
+	still    []following     // what may then follow; nil for anything
 	opening  bool            // nothing but doubt has come since ledger.opened
 	lacks    []lack
 	lack     int // how many of lacks there were with that of decision; 0 where it lacks nothing
@@ -304,6 +305,7 @@ func (r *run) ended(seq uint64, found string) {
 	for _, effect := range r.due {
 		r.find(seq, r.dueText(effect), found)
 	}
+	r.unended(seq, found)
 	r.due, r.unjudged = nil, false
 }
 

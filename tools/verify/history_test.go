@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nkeys"
+	"golang.org/x/mod/sumdb/note"
 
 	"github.com/ledgerd/ledgerd/internal/audit"
 	"github.com/ledgerd/ledgerd/internal/audit/logtest"
@@ -36,6 +37,7 @@ type history struct {
 
 	events   []events.Event // the log, to be forged
 	payloads map[uint64]audit.Payload
+	also     []note.Signer // of its checkpoints
 	asked    int
 }
 
@@ -239,6 +241,11 @@ func (h *history) stop() {
 			h.t.Fatal(err)
 		}
 		h.events = append(h.events, e)
+		if erased, ok := e.Body.(*events.PayloadErased); ok {
+			for _, seq := range erased.Seqs {
+				delete(h.payloads, seq)
+			}
+		}
 		if e.Payload.IsZero() {
 			continue
 		}
@@ -288,6 +295,7 @@ func (h *history) repay(i int, b string) {
 func (h *history) sealed() *logtest.Log {
 	h.t.Helper()
 	l := logtest.New(forgedOrigin, forgedKey)
+	l.Also = h.also
 	l.Entries, l.Payloads = nil, map[uint64]audit.Payload{}
 	number := map[uint64]uint64{}
 	for i := range h.events {

@@ -27,6 +27,7 @@ import (
 type Log struct {
 	Origin   string
 	Signer   note.Signer
+	Also     []note.Signer // that sign checkpoints beside it
 	VKey     string
 	Entries  [][]byte
 	Payloads map[uint64]audit.Payload // open ones
@@ -163,9 +164,9 @@ func (l *Log) Text(size int) string {
 	return fmt.Sprintf("%s\n%d\n%s\n", l.Origin, size, base64.StdEncoding.EncodeToString(root[:]))
 }
 
-// Sign signs any text with the log's key.
+// Sign signs any text with the log's key, and those beside it.
 func (l *Log) Sign(text string) []byte {
-	return must(note.Sign(&note.Note{Text: text}, l.Signer))
+	return must(note.Sign(&note.Note{Text: text}, append([]note.Signer{l.Signer}, l.Also...)...))
 }
 
 // Source is the log as its store would show it.
