@@ -116,7 +116,7 @@ func NewVerifier(checkpoint []byte, opts Options) (*Verifier, error) {
 	v.examiner.ops = &v.ops
 	if opts.VKey != "" {
 		var err error
-		if v.pinned, err = note.NewVerifier(opts.VKey); err != nil {
+		if v.pinned, err = newVerifier(opts.VKey); err != nil {
 			return nil, fmt.Errorf("verifier key: %w", err)
 		}
 	}
@@ -223,7 +223,7 @@ func (v *Verifier) first(e *entry) events.Hash {
 	if !events.ValidOrigin(b.Origin) {
 		v.fault(Fault{Check: "origin", Seq: 1, Expected: "an origin", Found: quote(b.Origin)})
 	}
-	if key, err := note.NewVerifier(b.CheckpointKey); err != nil || key.Name() != b.Origin {
+	if key, err := newVerifier(b.CheckpointKey); err != nil || key.Name() != b.Origin {
 		v.fault(Fault{Check: "origin", Seq: 1, Expected: "a checkpoint key named after the origin", Found: quote(b.CheckpointKey)})
 	}
 	v.continues(b)

@@ -28,7 +28,7 @@ type timeline []keyTerm
 
 func (t *timeline) first(public string) {
 	k := keyTerm{public: public, from: 1}
-	k.verifier, _ = note.NewVerifier(public) // the check of event 1 tells
+	k.verifier, _ = newVerifier(public) // the check of event 1 tells
 	*t = timeline{k}
 }
 
@@ -40,7 +40,7 @@ func (t *timeline) take(seq uint64, origin string, b events.Body) (expected, fou
 		if b.Key != events.KeyCheckpoint {
 			return "", ""
 		}
-		verifier, err := note.NewVerifier(b.PublicKey)
+		verifier, err := newVerifier(b.PublicKey)
 		switch {
 		case b.Number != uint64(len(list))+1 || len(list) > 1 && list[len(list)-2].until == 0:
 			return fmt.Sprintf("key %d, with one key in force before it", len(list)+1), fmt.Sprintf("key %d", b.Number)
@@ -59,6 +59,34 @@ func (t *timeline) take(seq uint64, origin string, b events.Body) (expected, fou
 		old.until, old.handoff = seq, []byte(b.Checkpoint)
 	}
 	return "", ""
+}
+
+// newVerifier reads a verifier key that is written the one way a key is written.
+func newVerifier(vkey string) (note.Verifier, error) {
+	key, err := note.NewVerifier(vkey)
+	if err != nil {
+		return nil, err
+	}
+	text, _ := strings.CutPrefix(vkey, fmt.Sprintf("%s+%08x+", key.Name(), key.KeyHash()))
+	if _, ok := canonicalBase64(text); !ok {
+		return nil, fmt.Errorf("verifier key %s is not written as keys are", quote(vkey))
+	}
+	return key, nil
+}
+
+// vouched reports whether the pinned key answers for a checkpoint that is signed
+// as the log's own events ask: it is among those that did, or one that handed
+// over to them, which the check of the keys looks at.
+func (v *Verifier) vouched(c Checkpoint) error {
+	if v.pinned == nil || len(v.keys) < 2 {
+		return nil
+	}
+	for i := range v.keys {
+		if k := &v.keys[i]; k.public == v.opts.VKey && k.from > c.Size {
+			return fmt.Errorf("the pinned key %s signed nothing: event %d brings it, and the checkpoint is of size %d", k.id(), k.from, c.Size)
+		}
+	}
+	return nil
 }
 
 // keyEvent follows the log's own keys.

@@ -3,6 +3,7 @@ package audit
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -83,6 +84,7 @@ type Report struct {
 	Root         string   `json:"root"`
 	Key          string   `json:"key"`        // verifier key that the checkpoint was checked with
 	KeySource    string   `json:"key_source"` // pinned, or the data itself
+	Keys         []string `json:"keys,omitempty"` // all checkpoint keys that the log has had, where they are several
 	Integrity    Verdict  `json:"integrity"`
 	Completeness Verdict  `json:"completeness"`
 	Semantics    Verdict  `json:"semantics"`
@@ -174,6 +176,9 @@ func (v *Verifier) Finish() *Report {
 	}
 	if len(v.keys) > 1 {
 		r.Integrity.Checks = append(r.Integrity.Checks, v.keysCheck())
+		for i := range v.keys {
+			r.Keys = append(r.Keys, v.keys[i].public)
+		}
 	}
 	if v.links {
 		const open = "events were not parsed, only their links and tree were looked at"
@@ -192,14 +197,23 @@ func (v *Verifier) Finish() *Report {
 	r.Semantics = Verdict{NotRun, []Check{{Name: "replay", Status: NotRun, Open: "decisions were not judged again: a wrong decision that was properly sealed is not found"}}}
 	r.Erasures, r.Erased = v.erasures.list()
 	r.Faults, r.FaultsMore = v.sorted(), v.more
-	if v.failed["files"] {
-		r.Integrity.Checks = append(r.Integrity.Checks, v.check("files", ""))
-	}
+	v.nothingIsLeftOut(r)
 	if v.size == 0 {
 		v.nothing(r)
 	}
 	r.Settle()
 	return r
+}
+
+// nothingIsLeftOut gives every fault its failed check, so that none is listed
+// beside a verdict that does not know of it.
+func (v *Verifier) nothingIsLeftOut(r *Report) {
+	for _, name := range slices.Sorted(maps.Keys(v.failed)) {
+		is := func(c Check) bool { return c.Name == name && c.Status == Fail }
+		if !slices.ContainsFunc(r.Integrity.Checks, is) && !slices.ContainsFunc(r.Completeness.Checks, is) {
+			r.Integrity.Checks = append(r.Integrity.Checks, v.check(name, ""))
+		}
+	}
 }
 
 // notes are the signed checkpoints behind a verdict that one of them gives:
@@ -270,7 +284,7 @@ func (v *Verifier) check(name, text string) Check {
 // key is the verifier of checkpoints: the pinned one, or the one event 1 names.
 func (v *Verifier) key(r *Report) (note.Verifier, error) {
 	if v.pinned == nil {
-		return note.NewVerifier(v.vkey)
+		return newVerifier(v.vkey)
 	}
 	r.Key, r.KeySource = v.opts.VKey, "pinned"
 	if v.vkey != "" && !slices.ContainsFunc(v.keys, func(k keyTerm) bool { return k.public == v.opts.VKey }) {
@@ -313,7 +327,13 @@ func (v *Verifier) checkpointCheck(key note.Verifier, keyErr error) Check {
 		v.fault(Fault{Check: name, Expected: "a checkpoint signed by " + quote(key.Name()), Found: err.Error()})
 		return v.check(name, "")
 	}
+	if err := v.vouched(c); err != nil {
+		v.fault(Fault{Check: name, Expected: "a checkpoint that the pinned key answers for", Found: err.Error()})
+	}
 	v.holds(name, c)
+	if c.Size == 0 && v.size > 0 && !v.failed[name] {
+		return Check{Name: name, Status: Impossible, Open: "the checkpoint covers no event: nobody answers for this log"}
+	}
 	out := v.check(name, fmt.Sprintf("size %d, signed", c.Size))
 	if out.Status == Fail {
 		out.Text = fmt.Sprintf("size %d, signed; the log does not fit it", c.Size)

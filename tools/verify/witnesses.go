@@ -93,13 +93,18 @@ func (a *arguments) witnesses(s *subject, r *audit.Report) (audit.Check, error) 
 	if err != nil {
 		return audit.Check{Name: name, Status: audit.Impossible, Open: err.Error()}, nil
 	}
-	key, err := note.NewVerifier(r.Key)
-	if err != nil {
+	var keys []note.Verifier // the log's, one of which signed what witnesses saw
+	for _, vkey := range append([]string{r.Key}, r.Keys...) {
+		if key, err := note.NewVerifier(vkey); err == nil {
+			keys = append(keys, key)
+		}
+	}
+	if len(keys) == 0 {
 		return audit.Check{Name: name, Status: audit.Impossible, Open: "no key to check the log's own signature with"}, nil
 	}
 	best := seen{}
 	for _, signed := range a.cosigned(log.Checkpoint) {
-		c, err := audit.OpenCheckpoint(signed, key)
+		c, err := openedByOne(signed, keys)
 		if err != nil {
 			continue // of another log, or damaged: the other checks say so where it is this log's own
 		}
@@ -108,6 +113,15 @@ func (a *arguments) witnesses(s *subject, r *audit.Report) (audit.Check, error) 
 		}
 	}
 	return best.check(a, log, r), nil
+}
+
+func openedByOne(signed []byte, keys []note.Verifier) (c audit.Checkpoint, err error) {
+	for _, key := range keys {
+		if c, err = audit.OpenCheckpoint(signed, key); err == nil {
+			return c, nil
+		}
+	}
+	return c, err
 }
 
 // cosigned lists the checkpoints that may hold cosignatures.
