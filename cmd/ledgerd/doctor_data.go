@@ -63,7 +63,7 @@ func (d *doctor) keyFiles() {
 	for _, name := range []string{"checkpoint.key", "checkpoint.vkey", "permit.key", "seal.key", "admin.nk"} {
 		info, err := os.Stat(d.keyPath(name))
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && (name == "checkpoint.key" || name == "permit.key") && d.rotated(name):
+		case errors.Is(err, fs.ErrNotExist) && (name == "checkpoint.key" || name == "permit.key" || name == "seal.key") && d.rotated(name):
 		case errors.Is(err, fs.ErrNotExist) && name == "admin.nk":
 			d.ok("admin-key", "not here; good, if it is kept elsewhere")
 		case err != nil:

@@ -30,8 +30,13 @@ func (a *app) keyRotateCommand() *cobra.Command {
 		Long: `Bring the next key of a kind. The ledger makes it, in its directory of keys, before
 the event that brings it. From then on every checkpoint has the signatures of both
 keys, so that auditors who know the old one read on; give them the new verifier key
-("ledgerd key list"), then "ledgerd key retire checkpoint".`,
-		Example: `  ledgerd key rotate checkpoint --as admin --creds data/keys/admin.nk`,
+("ledgerd key list"), then "ledgerd key retire checkpoint".
+A seal key takes the place of the one before at once: when the answer is there, every
+data key is wrapped under it, the old wrappings are off the disk and the old file is
+removed. Copy the new one, keys/seal-N.key, to where you keep the others, now: without
+it no value opens.`,
+		Example: `  ledgerd key rotate checkpoint --as admin --creds data/keys/admin.nk
+  ledgerd key rotate seal --as admin --creds data/keys/admin.nk`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.control(cmd.Context(), "key.rotate", map[string]string{"key": args[0]})
@@ -83,6 +88,10 @@ func (a *app) keyListCommand() *cobra.Command {
 					if k.Until != 0 {
 						state = fmt.Sprintf("retired by event %d", k.Until)
 					}
+					if k.Kind == events.KeySeal {
+						fmt.Fprintf(a.stdout, "%-10s  %d  in force, the only one\n", k.Kind, k.Number)
+						continue
+					}
 					fmt.Fprintf(a.stdout, "%-10s  %d  from event %d, %s  %s\n", k.Kind, k.Number, k.From, state, clean(k.Public))
 				}
 			})
@@ -109,8 +118,11 @@ func listKeys(data string) (list []listedKey, err error) {
 	}
 	add(events.KeyCheckpoint, old.State.CheckpointKeys())
 	add(events.KeyPermit, old.State.PermitKeys())
+	if n := old.State.SealNumber(); n > 0 {
+		list = append(list, listedKey{Kind: events.KeySeal, Number: n})
+	}
 	return list, nil
 }
 
 // rotatable names the kinds of keys that can be rotated.
-const rotatable = "checkpoint|permit"
+const rotatable = "checkpoint|permit|seal"

@@ -14,8 +14,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -29,7 +31,7 @@ type Dir struct {
 	Store *store.Store
 
 	anchor []byte
-	seal   cipher.AEAD // nil without DIR/keys/seal.key
+	seals  []cipher.AEAD // the seal keys in DIR/keys; none: what is sealed stays closed
 	mu     sync.Mutex
 	keys   map[string]cipher.AEAD // data keys by owner
 }
@@ -44,12 +46,22 @@ func Open(dir string) (*Dir, error) {
 	if d.anchor, err = os.ReadFile(filepath.Join(dir, "anchor")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
+	// So do the seal keys, and they come again after it: what the log at that
+	// moment is sealed with is there before it or after it, also while a rotation
+	// comes to its end.
+	before, err := sealKeys(filepath.Join(dir, "keys"))
+	if err != nil {
+		return nil, err
+	}
 	if d.Store, err = store.OpenReadOnly(dir, store.Options{}); err != nil {
 		return nil, err
 	}
-	if d.seal, err = sealKey(filepath.Join(dir, "keys", "seal.key")); err != nil {
+	after, err := sealKeys(filepath.Join(dir, "keys"))
+	if err != nil {
 		return nil, errors.Join(err, d.Store.Close())
 	}
+	maps.Copy(before, after)
+	d.seals = slices.Collect(maps.Values(before))
 	return d, nil
 }
 
@@ -108,6 +120,29 @@ func (d *Dir) strangers() (list []string, err error) {
 
 const strangersMax = 100
 
+// sealKeys reads seal.key, and seal-2.key and so on, by name.
+func sealKeys(dir string) (map[string]cipher.AEAD, error) {
+	keys := map[string]cipher.AEAD{}
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+		return nil, err
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if !strings.HasPrefix(name, "seal") || filepath.Ext(name) != ".key" {
+			continue
+		}
+		key, err := sealKey(filepath.Join(dir, name))
+		if err != nil {
+			return nil, err
+		}
+		if key != nil {
+			keys[name] = key
+		}
+	}
+	return keys, nil
+}
+
 // sealKey reads 64 hex digits; no file, or one that may not be read, is no key.
 func sealKey(path string) (cipher.AEAD, error) {
 	b, err := os.ReadFile(path)
@@ -140,7 +175,7 @@ const (
 
 var errPayload = errors.New("the stored payload does not open")
 
-// Payload reads what lies beside an event. Locked means that seal.key is not
+// Payload reads what lies beside an event. Locked means that no seal key is
 // at hand; a payload that does not open with it is an error.
 func (d *Dir) Payload(seq uint64) (audit.Payload, error) {
 	stored, ok, err := d.Store.Payload(seq)
@@ -159,7 +194,7 @@ func (d *Dir) open(seq uint64, stored []byte) (_ audit.Payload, err error) {
 	switch stored[0] {
 	case kindOpen:
 	case kindSealed:
-		if d.seal == nil {
+		if len(d.seals) == 0 {
 			return audit.Payload{State: audit.PayloadLocked}, nil
 		}
 		if plain, err = d.unseal(seq, plain); err != nil {
@@ -201,7 +236,11 @@ func (d *Dir) dataKey(owner string) (cipher.AEAD, error) {
 	if !ok {
 		return nil, fmt.Errorf("data key of %q is missing", owner)
 	}
-	raw, err := decrypt(d.seal, wrapped, []byte(d.Store.Origin()+"\n"+owner))
+	var raw []byte
+	err = errPayload
+	for i := 0; i < len(d.seals) && err != nil; i++ {
+		raw, err = decrypt(d.seals[i], wrapped, []byte(d.Store.Origin()+"\n"+owner))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("data key of %q: %w", owner, err)
 	}

@@ -134,7 +134,7 @@ func (l *Ledger) wake() {
 }
 
 func (l *Ledger) answer(j *job) {
-	if j.answer == nil && j.spoiled == nil && !j.erases() {
+	if j.answer == nil && j.spoiled == nil && !j.erases() && j.newSeal() == 0 {
 		return
 	}
 	if j.report != nil {

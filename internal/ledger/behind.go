@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -8,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/ledgerd/ledgerd/internal/events"
@@ -29,9 +33,16 @@ var behindEvents uint64 = 1 << 16 // tests make it small
 // behind is what is written down. Owned by the goroutine of writeBehind while
 // the ledger runs, and by Open and shut before and after.
 type behind struct {
+	mu     sync.Mutex // of what follows
 	parts  []store.Part
-	key    []byte
-	frozen bool // parts do not merge: one is damaged, which the next opening will find
+	key    []byte // that they were made with
+	frozen bool   // parts do not merge: one is damaged, which the next opening will find
+}
+
+// handed is what writeBehind is given, and the key to make its part with.
+type handed struct {
+	*projection.Changes
+	key []byte
 }
 
 func stateKey(sealKey []byte, origin string) []byte {
@@ -42,14 +53,27 @@ func stateKey(sealKey []byte, origin string) []byte {
 
 // StoredState returns the state that is written down beside the log st in the
 // data directory dir, nil if there is none, and refuses one that is damaged, not
-// made with the ledger's keys, or not of this log.
+// made with a seal key at hand, or not of this log.
 func StoredState(dir string, st *store.Store) (*projection.State, error) {
-	sealKey, err := readSealKey(filepath.Join(dir, "keys"))
+	keys, err := readSealKeys(filepath.Join(dir, "keys"))
 	if err != nil {
 		return nil, err
 	}
-	state, _, err := storedState(st, stateKey(sealKey, st.Origin()))
+	state, _, _, err := anyStoredState(st, keys)
 	return state, err
+}
+
+// anyStoredState is storedState with whichever seal key fits, and its number.
+func anyStoredState(st Log, keys []sealKey) (state *projection.State, parts []store.Part, number uint64, err error) {
+	var first error
+	for _, k := range slices.Backward(keys) {
+		state, parts, err = storedState(st, stateKey(k.key, st.Origin()))
+		if err == nil || errors.Is(err, store.ErrStopped) {
+			return state, parts, k.number, err
+		}
+		first = cmp.Or(first, err)
+	}
+	return nil, nil, 0, first
 }
 
 func storedState(st Log, key []byte) (*projection.State, []store.Part, error) {
@@ -84,7 +108,7 @@ func (l *Ledger) handOver() error {
 		return err
 	}
 	l.handed = c.Seq
-	l.changes <- c
+	l.changes <- handed{c, l.stateKey}
 	return nil
 }
 
@@ -105,7 +129,7 @@ func (l *Ledger) writeBehind(ctx context.Context) {
 
 // writePart writes a part once its events are durable and there is room, and
 // merges it with those before it.
-func (l *Ledger) writePart(ctx context.Context, c *projection.Changes) error {
+func (l *Ledger) writePart(ctx context.Context, c handed) error {
 	tick := time.NewTicker(behindPoll)
 	defer tick.Stop()
 	for l.store.Durable() < c.Seq || l.low.Load() > 0 {
@@ -120,8 +144,13 @@ func (l *Ledger) writePart(ctx context.Context, c *projection.Changes) error {
 		break
 	}
 	b := &l.behind
-	if c.After == 0 { // whole: nothing from before is of use
-		b.parts = nil
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case c.After == 0: // whole: nothing from before is of use
+		b.parts, b.key, b.frozen = nil, c.key, false
+	case !bytes.Equal(b.key, c.key): // of before the seal key was rotated, and a whole one follows
+		return nil
 	}
 	err := l.store.PutPart(c.After, c.Seq, func(w io.Writer) error { return c.Write(w, b.key) })
 	if err == nil {
@@ -196,5 +225,5 @@ func (l *Ledger) saveState() error {
 	if err != nil || c.Seq == c.After {
 		return err
 	}
-	return l.writePart(done, c)
+	return l.writePart(done, handed{c, l.stateKey})
 }

@@ -14,13 +14,14 @@ import (
 	"github.com/ledgerd/ledgerd/internal/wire"
 )
 
-// What a payload.erased says is done once it is durable, by a goroutine of its
-// own and in order, and only then is its asker answered. What a crash leaves
+// What a payload.erased says, or a key.rotated of a seal key, is done once it is
+// durable, by a goroutine of its own and in order, and only then is its asker answered. What a crash leaves
 // undone is done at the next opening: the store notes how far it has come.
 
 // erasing is one erasure to be carried out, and whom to tell.
 type erasing struct {
 	projection.Erasure
+	seal  uint64 // or the number of a new seal key, to wrap every data key anew
 	job   *job
 	reply *wire.Reply
 }
@@ -29,11 +30,15 @@ const erasingQueueMax = 64
 
 // handErasure reports whether j's answer waits for an erasure, which is then queued.
 func (l *Ledger) handErasure(j *job, r *wire.Reply) bool {
-	if !j.erases() {
+	switch {
+	case j.newSeal() != 0:
+		l.erasures <- &erasing{seal: j.newSeal(), job: j, reply: r}
+		return true
+	case !j.erases():
 		return false
 	}
 	body := j.outcome.Effects[0].Body.(*events.PayloadErased)
-	l.erasures <- &erasing{projection.Erasure{Seq: j.sealed.event.Seq + 1, PayloadErased: *body}, j, r}
+	l.erasures <- &erasing{Erasure: projection.Erasure{Seq: j.sealed.event.Seq + 1, PayloadErased: *body}, job: j, reply: r}
 	return true
 }
 
@@ -45,10 +50,16 @@ func (j *job) erases() bool {
 func (l *Ledger) eraseAll() {
 	for e := range l.erasures {
 		err := l.Err()
-		if err == nil {
+		switch {
+		case err != nil:
+		case e.seal != 0:
+			err = l.wrapAnew(e.seal)
+		default:
 			err = l.carryOut(&e.Erasure)
 		}
 		switch {
+		case errors.Is(err, store.ErrPending) && e.seal != 0:
+			l.log.Warn("the old seal key stays until old files are gone; the next opening looks again", "number", e.seal, "error", err)
 		case errors.Is(err, store.ErrPending):
 			l.log.Warn("erased bytes are not off the disk yet; the next opening looks again", "under", e.Seq, "error", err)
 			e.reply.Erased.Pending = true

@@ -19,7 +19,7 @@ func Opener(p *Payloads) opener { return p.sealer.open }
 
 // OpenerWith opens payload records with data keys from elsewhere.
 func OpenerWith(keys, origin string, fetch func(string) ([]byte, bool, error)) (opener, error) {
-	key, err := readSealKey(keys)
+	key, err := readSealKeys(keys)
 	if err != nil {
 		return nil, err
 	}

@@ -36,6 +36,7 @@ func keyFile(kind string, number uint64, ending string) string {
 // freshKey is a key that was made and is in no event yet.
 type freshKey struct {
 	kind           string
+	number         uint64 // once it is kept
 	secret, public string
 	seal           []byte
 }
@@ -79,11 +80,7 @@ func writeOver(path, text string) error {
 	if err := os.Rename(tmp, path); err != nil {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return syncDir(filepath.Dir(path))
 }
 
 // signingKey is a checkpoint key as it lies in DIR/keys.
@@ -130,16 +127,18 @@ type ring struct {
 	dir string
 
 	mu    sync.Mutex
-	files []signingKey
-	terms []projection.SigningKey // as the state says
+	files   []signingKey
+	terms   []projection.SigningKey // as the state says
+	permits []projection.SigningKey // retired, their secrets to be removed
 }
 
 // follow takes over which keys are in force, and refuses where one of them is not
 // at hand.
-func (r *ring) follow(terms []projection.SigningKey) error {
+func (r *ring) follow(s *projection.State) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.terms = terms
+	terms := s.CheckpointKeys()
+	r.terms, r.permits = terms, slices.DeleteFunc(slices.Clone(s.PermitKeys()), func(k projection.SigningKey) bool { return k.Until == 0 })
 	for _, term := range terms {
 		if term.Until != 0 {
 			continue
@@ -230,11 +229,28 @@ func (r *ring) forget(size uint64) error {
 			continue
 		}
 		k.signer = nil
-		if err := os.Remove(filepath.Join(r.dir, keyFile(events.KeyCheckpoint, term.Number, "key"))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := r.remove(keyFile(events.KeyCheckpoint, term.Number, "key")); err != nil {
 			return err
 		}
 	}
+	var later []projection.SigningKey
+	for _, k := range r.permits {
+		if k.Until > size {
+			later = append(later, k)
+		} else if err := r.remove(keyFile(events.KeyPermit, k.Number, "key")); err != nil {
+			return err
+		}
+	}
+	r.permits = later
 	return nil
+}
+
+func (r *ring) remove(name string) error {
+	err := os.Remove(filepath.Join(r.dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // handoffPatience is how long a retirement waits for what is on its way to disk.
@@ -289,6 +305,7 @@ func (l *Ledger) keepKey(p *Proposal, o *Outcome) error {
 		if err := p.fresh.keep(l.keys.dir, rotated.Number); err != nil {
 			return fmt.Errorf("keep the new %s key: %w", rotated.Key, err)
 		}
+		p.fresh.number = rotated.Number
 		if rotated.Key == events.KeyCheckpoint {
 			verifier, err := l.keys.add(rotated.Number, p.fresh)
 			if err != nil {

@@ -90,6 +90,12 @@ func TestR81_ACheckpointKeyHandsOverToTheNext(t *testing.T) {
 	if _, err := os.Stat(keyFile(o, "checkpoint.key")); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("the retired key is still there: %v", err)
 	}
+	if _, err := os.Stat(keyFile(o, "permit.key")); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("the retired permit key is still there: %v", err)
+	}
+	if _, err := os.Stat(keyFile(o, "permit-2.key")); err != nil {
+		t.Fatalf("the permit key in force: %v", err)
+	}
 	for _, vkey := range []string{first, second} {
 		for _, kept := range [][]byte{before, both, alone} {
 			if r := audited(t, o, vkey, kept); r.Exit != audit.ExitPass || r.Verdict != "authentic" {

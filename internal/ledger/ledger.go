@@ -97,6 +97,7 @@ type Ledger struct {
 	flying     [][]sealedEvent       // batches until they are durable
 	procedures map[string]*procedure // of open runs
 	flights    flights
+	stateKey   []byte // what is handed over is made with it
 	handed     uint64 // seq up to which changes of the state were handed over
 	room       room   // for the next batch
 
@@ -120,7 +121,7 @@ type Ledger struct {
 	lastNote  atomic.Pointer[[]byte]
 	signing   sync.Mutex // one checkpoint at a time
 	counters  counters
-	changes   chan *projection.Changes
+	changes   chan handed
 	behind    behind
 
 	Hooks Hooks // set before Run
@@ -424,7 +425,10 @@ func (l *Ledger) judgeOne(w *sealing, j *job) error {
 		return err
 	}
 	if l.keys != nil && keysChanged(j.outcome) {
-		if err := l.keys.follow(l.state.CheckpointKeys()); err != nil {
+		if err := l.keys.follow(l.state); err != nil {
+			return err
+		}
+		if err := l.useSeal(p.fresh); err != nil {
 			return err
 		}
 	}

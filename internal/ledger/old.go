@@ -28,7 +28,7 @@ func ReadOld(dir string, st *store.Store) (*Old, error) {
 	o := &Old{State: projection.New(), sealed: err == nil}
 	if errors.Is(err, fs.ErrNotExist) {
 		var sealer *sealer
-		sealer, err = newSealer(st.Origin(), make([]byte, 32), st.DataKey)
+		sealer, err = newSealer(st.Origin(), nil, st.DataKey)
 		payloads = &Payloads{st, sealer}
 	}
 	if err != nil {

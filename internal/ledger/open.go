@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nkeys"
@@ -109,7 +108,7 @@ func Open(o Options) (*Ledger, error) {
 	}
 	l.store, l.keys, l.anchor = st, &ring{dir: filepath.Join(o.Dir, "keys"), files: keys.signing}, anchor
 	l.gateStorage()
-	if err := l.keys.follow(l.state.CheckpointKeys()); err != nil {
+	if err := l.keys.follow(l.state); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
 	if err := l.startFrom(signed); err != nil {
@@ -119,6 +118,9 @@ func Open(o Options) (*Ledger, error) {
 		return nil, errors.Join(err, st.Close())
 	}
 	if err := l.finishErasures(); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	if err := l.finishSealing(keys.seal); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
 	return l, nil
@@ -137,7 +139,7 @@ func (l *Ledger) startFrom(signed []byte) error {
 }
 
 // load folds the log into a ledger that has nothing yet to write it with.
-func load(o Options, log Log, sealKey []byte) (*Ledger, error) {
+func load(o Options, log Log, sealKeys []sealKey) (*Ledger, error) {
 	l := &Ledger{
 		reads: log, log: o.Log, options: o, origin: log.Origin(),
 		recent:     map[uint64]prior{},
@@ -148,17 +150,16 @@ func load(o Options, log Log, sealKey []byte) (*Ledger, error) {
 		renders:    make(chan *job, renderQueueMax),
 		erasures:   make(chan *erasing, erasingQueueMax),
 		poke:       make(chan struct{}, 1),
-		changes:    make(chan *projection.Changes, 1),
+		changes:    make(chan handed, 1),
 		stopped:    make(chan struct{}),
 	}
 	l.counters.init()
 	var err error
-	if l.sealer, err = newSealer(l.origin, sealKey, log.DataKey); err != nil {
+	if l.sealer, err = newSealer(l.origin, sealKeys, log.DataKey); err != nil {
 		return nil, err
 	}
 	l.payloads = &Payloads{log, l.sealer}
-	l.behind.key = stateKey(sealKey, l.origin)
-	if err := l.fold(); err != nil {
+	if err := l.fold(sealKeys); err != nil {
 		return nil, err
 	}
 	switch {
@@ -186,8 +187,8 @@ func load(o Options, log Log, sealKey []byte) (*Ledger, error) {
 
 // fold rebuilds the state: from what is written down of it, where that is good,
 // and the events after it. A bad state costs a fold of the whole log.
-func (l *Ledger) fold() error {
-	state, parts, err := storedState(l.reads, l.behind.key)
+func (l *Ledger) fold(sealKeys []sealKey) error {
+	state, parts, with, err := anyStoredState(l.reads, sealKeys)
 	switch {
 	case errors.Is(err, store.ErrStopped):
 		return err
@@ -201,9 +202,13 @@ func (l *Ledger) fold() error {
 		state.Restored()
 	}
 	l.state = state
-	return l.reads.Events(state.Seq+1, l.reads.Durable(), func(seq uint64, b []byte) error {
+	err = l.reads.Events(state.Seq+1, l.reads.Durable(), func(seq uint64, b []byte) error {
 		return foldOne(state, seq, b, l.openPayload)
 	})
+	if err != nil {
+		return err
+	}
+	return l.sealWith(sealKeys, with)
 }
 
 // foldOne checks that b follows the state's last event and applies it.
@@ -296,7 +301,7 @@ func (l *Ledger) checkSealKey() error {
 		if _, err := l.sealer.existing(name); err == nil {
 			return nil
 		} else if wrong == nil {
-			wrong = fmt.Errorf("keys/seal.key is not this ledger's: %w", err)
+			wrong = fmt.Errorf("keys/%s is not this ledger's: %w", keyFile(events.KeySeal, l.state.SealNumber(), "key"), err)
 		}
 	}
 	return wrong
@@ -359,7 +364,7 @@ func found(tmp string, st *store.Store, o InitOptions) error {
 	e := events.Event{
 		Seq: 1, Prev: events.GenesisHash(o.Origin), Time: newClock(o.Clock, o.After).now(), Agent: events.System, Body: created,
 	}
-	sealer, err := newSealer(o.Origin, make([]byte, 32), nil)
+	sealer, err := newSealer(o.Origin, nil, nil)
 	if err != nil {
 		return err
 	}
@@ -403,7 +408,7 @@ func found(tmp string, st *store.Store, o InitOptions) error {
 type keys struct {
 	signing   []signingKey
 	verifiers []note.Verifier // of all of them
-	seal      []byte
+	seal      []sealKey
 }
 
 func makeKeys(dir string, o InitOptions) (*events.LedgerCreated, error) {
@@ -476,20 +481,8 @@ func readKeys(dir string) (k *keys, err error) {
 	for _, s := range k.signing {
 		k.verifiers = append(k.verifiers, s.verifier)
 	}
-	if k.seal, err = readSealKey(dir); err != nil {
+	if k.seal, err = readSealKeys(dir); err != nil {
 		return nil, err
 	}
 	return k, nil
-}
-
-func readSealKey(dir string) ([]byte, error) {
-	b, err := os.ReadFile(filepath.Join(dir, "seal.key"))
-	if err != nil {
-		return nil, err
-	}
-	key, err := hex.DecodeString(strings.TrimSpace(string(b)))
-	if err != nil {
-		return nil, errors.New("keys/seal.key is not hex")
-	}
-	return key, nil
 }

@@ -42,13 +42,13 @@ type Payloads struct {
 }
 
 // OpenPayloads prepares to open the payloads of the log st in the data
-// directory dir, with the seal key of its keys.
+// directory dir, with the seal keys that are at hand.
 func OpenPayloads(dir string, st *store.Store) (*Payloads, error) {
-	key, err := readSealKey(filepath.Join(dir, "keys"))
+	keys, err := readSealKeys(filepath.Join(dir, "keys"))
 	if err != nil {
 		return nil, err
 	}
-	sealer, err := newSealer(st.Origin(), key, st.DataKey)
+	sealer, err := newSealer(st.Origin(), keys, st.DataKey)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,8 @@ func (p *Payloads) Walk(from, to uint64) (at func(seq uint64) ([events.SaltLen]b
 type sealer struct {
 	mu     sync.Mutex // keys
 	origin string
-	wrap   cipher.AEAD
+	wrap   cipher.AEAD            // what data keys are wrapped with from here on
+	wraps  map[uint64]cipher.AEAD // by number, the seal keys that open some, until a rotation has come to its end
 	keys   map[string]cipher.AEAD
 	fetch  func(name string) ([]byte, bool, error) // a wrapped data key from the store
 	random io.Reader
@@ -104,12 +105,15 @@ type sealer struct {
 	scratch [events.OriginBytesMax + 9]byte // of the writer: what is read from random, or says a place
 }
 
-func newSealer(origin string, sealKey []byte, fetch func(string) ([]byte, bool, error)) (*sealer, error) {
-	wrap, err := newAEAD(sealKey)
-	if err != nil {
-		return nil, fmt.Errorf("seal key: %w", err)
+// newSealer takes the seal keys at hand, and wraps with the last of them.
+func newSealer(origin string, sealKeys []sealKey, fetch func(string) ([]byte, bool, error)) (*sealer, error) {
+	s := &sealer{origin: origin, wraps: map[uint64]cipher.AEAD{}, keys: map[string]cipher.AEAD{}, current: map[string]string{}, fetch: fetch, random: bufio.NewReaderSize(rand.Reader, 16<<10)}
+	for _, k := range sealKeys {
+		if err := s.use(k); err != nil {
+			return nil, err
+		}
 	}
-	return &sealer{origin: origin, wrap: wrap, keys: map[string]cipher.AEAD{}, current: map[string]string{}, fetch: fetch, random: bufio.NewReaderSize(rand.Reader, 16<<10)}, nil
+	return s, nil
 }
 
 func newAEAD(key []byte) (cipher.AEAD, error) {
@@ -214,9 +218,9 @@ func (s *sealer) existing(name string) (cipher.AEAD, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
-	raw, err := decrypt(s.wrap, stored, []byte(s.origin+"\n"+name))
+	raw, err := s.unwrap(name, stored)
 	if err != nil {
-		return nil, fmt.Errorf("data key of %s: %w", name, err)
+		return nil, err
 	}
 	key, err := newAEAD(raw)
 	if err == nil {

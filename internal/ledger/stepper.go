@@ -43,7 +43,7 @@ type StepperOptions struct {
 func NewStepper(log Log, o StepperOptions) (*Stepper, store.Batch, error) {
 	options := Options{Clock: o.Clock, Build: o.Build}
 	options.ensureDefaults()
-	l, err := load(options, log, o.SealKey)
+	l, err := load(options, log, []sealKey{{0, o.SealKey}})
 	if err != nil {
 		return nil, store.Batch{}, err
 	}
@@ -131,7 +131,7 @@ func (s *Stepper) Settle(step *Step) ([]Answer, error) {
 func (s *Stepper) State() *projection.State { return s.l.state }
 
 // Snapshot is the state in bytes: a part of the log that stands on nothing.
-func (s *Stepper) Snapshot() ([]byte, error) { return s.l.state.EncodeSnapshot(s.l.behind.key) }
+func (s *Stepper) Snapshot() ([]byte, error) { return s.l.state.EncodeSnapshot(s.l.stateKey) }
 
 // Lookup returns whose a public key is or was, as far as that is durable.
 func (s *Stepper) Lookup(publicKey string) (Identity, bool) { return s.l.Lookup(publicKey) }

@@ -82,6 +82,10 @@ func (s *State) TakeChanges() (*Changes, error) {
 // TakeChanges returns only what comes from here on.
 func (s *State) Restored() { s.changes = &Changes{After: s.Seq} }
 
+// Unwritten says that nothing that is written down is of use any more, so that
+// TakeChanges returns all of the state.
+func (s *State) Unwritten() { s.changes = nil }
+
 func (s *State) whole() *Changes {
 	return &Changes{
 		agents: slices.Collect(maps.Values(s.agents)), records: slices.Collect(maps.Values(s.records)),

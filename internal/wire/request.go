@@ -182,7 +182,7 @@ var operations = map[Lane]map[string]func(*fields) any{
 		"payload.erase":      decodeErase,
 		"hold.place":         func(f *fields) any { return &HoldPlace{f.hold()} },
 		"hold.lift":          func(f *fields) any { return &HoldLift{f.hold()} },
-		"key.rotate":         func(f *fields) any { return &KeyRotate{f.ownKey()} },
+		"key.rotate":         func(f *fields) any { return &KeyRotate{f.ownKey(events.KeySeal)} },
 		"key.retire":         func(f *fields) any { return &KeyRetire{f.ownKey()} },
 		"restriction.remove": func(f *fields) any {
 			return &RestrictionRemove{f.id("agent_id"), f.valid("id", events.ValidToken)}

@@ -66,7 +66,7 @@ func examples(t testing.TB) []example {
 		{Propose, "restriction.add", `{"id":"a","action":"save","require":"true"}`, &RestrictionAdd{"a", "save", "true"}, nil, nil},
 		{Control, "restriction.remove", `{"agent_id":"bob","id":"a"}`, &RestrictionRemove{"bob", "a"}, nil, nil},
 		{Control, "resource.set", `{"id":"doc/1","classification":"public"}`, &ResourceSet{ID: "doc/1", Classification: "public"}, nil, nil},
-		{Control, "key.rotate", `{"key":"permit"}`, &KeyRotate{"permit"}, nil, nil},
+		{Control, "key.rotate", `{"key":"seal"}`, &KeyRotate{"seal"}, nil, nil},
 		{Control, "key.retire", `{"key":"checkpoint"}`, &KeyRetire{"checkpoint"}, nil, nil},
 		{Control, "signers.set", `{"keys":["U"],"signatures":["U s"]}`, &SignersSet{[]string{"U"}, []string{"U s"}}, []string{"signatures"}, nil},
 		{Control, "run.resolve", `{"run_id":"r-1","step_id":"a","outcome":"not_done"}`, &RunResolve{"r-1", "a", "not_done"}, nil, nil},
