@@ -37,7 +37,7 @@ removed. Copy the new one, keys/seal-N.key, to where you keep the others, now: w
 it no value opens.`,
 		Example: `  ledgerd key rotate checkpoint --as admin --creds data/keys/admin.nk
   ledgerd key rotate seal --as admin --creds data/keys/admin.nk`,
-		Args:    cobra.ExactArgs(1),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.control(cmd.Context(), "key.rotate", map[string]string{"key": args[0]})
 		},

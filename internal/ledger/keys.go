@@ -126,7 +126,7 @@ func readKeyText(dir, name string) (string, error) {
 type ring struct {
 	dir string
 
-	mu    sync.Mutex
+	mu      sync.Mutex
 	files   []signingKey
 	terms   []projection.SigningKey // as the state says
 	permits []projection.SigningKey // retired, their secrets to be removed
