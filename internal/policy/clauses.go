@@ -40,7 +40,7 @@ func (d *decoder) clauses(n node, schema *Schema, action map[string]node) []*Cla
 		var clause *Clause
 		var err error
 		if typed && schema == nil { // no types to compile against
-			err = parseClause(text)
+			err = untypedFaults(text)
 		} else {
 			clause, err = compileClause(schema, text)
 		}

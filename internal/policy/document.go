@@ -486,6 +486,10 @@ func (d *decoder) action(n node) (a Action) {
 
 // duration reads a whole number of ms, s, m or h.
 func (d *decoder) duration(n node, what string) int64 {
+	if n.kind == integerKind {
+		d.faultf(n, "%s is a whole number and its unit; write %ss for seconds", what, n.text)
+		return 0
+	}
 	s := d.word(n, what)
 	if s == "" {
 		return 0

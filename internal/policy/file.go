@@ -130,7 +130,7 @@ func (active Document) agentFaults(doc Document) (faults []Fault) {
 	for _, r := range doc.Agent.Restrictions {
 		_, err := p.CompileClause(r.Action, r.ID, r.Text)
 		if active.untyped[r.Action] {
-			err = parseClause(r.Text)
+			err = untypedFaults(r.Text)
 		}
 		switch _, declared := p.Actions[r.Action]; {
 		case r.Action == "" || r.Text == "":

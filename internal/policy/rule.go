@@ -81,9 +81,8 @@ func (p *Policy) CompileClause(action, id, text string) (*Clause, error) {
 	return clause, nil
 }
 
-// parseClause looks for faults that a clause has whatever the types of the
-// arguments are.
-func parseClause(text string) (err error) {
+// untypedFaults are those that a clause has whatever the types of the arguments.
+func untypedFaults(text string) (err error) {
 	defer func() {
 		if recover() != nil {
 			err = errors.New("the clause cannot be read")
@@ -92,7 +91,11 @@ func parseClause(text string) (err error) {
 	if len(text) > ClauseBytesMax {
 		return fmt.Errorf("a clause is at most %d bytes", ClauseBytesMax)
 	}
-	if _, issues := baseEnv.Parse(text); issues.Err() != nil {
+	e, err := baseEnv.Extend(cel.Variable("args", types.DynType))
+	if err != nil {
+		return err
+	}
+	if _, issues := e.Compile(text); issues.Err() != nil {
 		return compileFaults(issues.Errors())
 	}
 	return nil
@@ -165,6 +168,8 @@ func compileFaults(issues []*cel.Error) error {
 			message = "the clause ends too early"
 		case strings.HasPrefix(message, "token recognition error at: '="):
 			message = "= is no operator; == compares"
+		case message == "mismatched input 'and'", message == "mismatched input 'or'", message == "extraneous input 'and'", message == "extraneous input 'or'":
+			message = "conditions are joined by && and ||"
 		}
 		told = append(told, fmt.Sprintf("character %d: %s", e.Location.Column()+1, message))
 		if syntax {

@@ -226,9 +226,6 @@ const (
 
 // schema reads a schema. It is nil if there is any fault in it.
 func (d *decoder) schema(n node, what string) *Schema {
-	if !n.whole() {
-		return nil
-	}
 	faults := len(d.faults)
 	v := d.json(n)
 	w := schemaWalk{decoder: d, root: n, open: map[string]bool{}}
@@ -243,7 +240,7 @@ func (d *decoder) schema(n node, what string) *Schema {
 			d.faultf(at, "%s: %s", what, m.Error())
 		}
 	}
-	if len(d.faults) > faults {
+	if len(d.faults) > faults || !n.whole() {
 		return nil
 	}
 	compiled, err := compileSchema(goValue(sorted))
@@ -381,7 +378,7 @@ func (w *schemaWalk) sub(n node) {
 		return
 	}
 	switch n.kind {
-	case boolKind, nullKind: // null has its fault as a value
+	case boolKind, nullKind, badKind: // null has its fault as a value
 		return
 	case mappingKind:
 	default:
