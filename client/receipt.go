@@ -103,8 +103,7 @@ func (a *Auditor) Receipt(r *Reply) (*Receipt, error) {
 	if err != nil {
 		return nil, err
 	}
-	receipt.Origin = a.key.Name()
-	return receipt, nil
+	return &Receipt{Origin: a.key.Name(), Seq: receipt.Seq, EventID: receipt.EventID, Hash: receipt.Hash}, nil
 }
 
 // CheckInclusion reports, offline, whether a C2SP tlog-proof shows that the log

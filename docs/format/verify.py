@@ -6,7 +6,7 @@ Written from docs/FORMAT.md alone, with the standard library alone, as a second
 opinion on the verifier in Go. Section numbers below are that document's.
 
     verify.py EXPORT [--vkey KEY|@FILE] [--checkpoint FILE] [--receipt FILE]
-    verify.py --receipt FILE --proof FILE --vkey KEY|@FILE
+    verify.py --receipt FILE --proof FILE --vkey KEY|@FILE [--event FILE]
     verify.py --consistency FILE --checkpoint FILE --vkey KEY|@FILE
     verify.py --vectors DIRECTORY
 
@@ -748,8 +748,7 @@ def verify_export(files, vkey=None, remembered=None, receipt=None):
             for erased in e["body"].get("seqs", []):
                 need(f"payloads/{erased}" not in files.names, f"event {seq} erased its payload, which is here", erased)
         if receipt and seq == receipt["seq"]:
-            need(receipt["hash"] == leaf_hash(b), f"expected the receipt's hash {receipt['hash'].hex()}, found {leaf_hash(b).hex()}", seq)
-            need(receipt["event_id"] == e["id"], f"expected the receipt's event {receipt['event_id']}, found {e['id']}", seq)
+            check_receipt(receipt, b, e)
         prev, time = leaf_hash(b), e["time"]
         if kept and seq == kept[1]:
             at_kept = tree.root()
@@ -798,7 +797,7 @@ RECEIPT_MAX = 786432
 
 
 def read_receipt(b):
-    """origin (None in a reply), seq, event_id and hash."""
+    """origin (None in a reply), seq, event_id and hash, and the whole reply if it is one."""
     if len(b) > RECEIPT_MAX:
         raise Impossible("the receipt is too long")
     try:
@@ -820,7 +819,28 @@ def read_receipt(b):
         raise Impossible("the receipt names no event id")
     if not isinstance(h, str) or not HASH.fullmatch(h) or h == ZEROS:
         raise Impossible("the receipt names no hash")
-    return {"origin": origin, "seq": seq, "event_id": event_id, "hash": bytes.fromhex(h)}
+    return {"origin": origin, "seq": seq, "event_id": event_id, "hash": bytes.fromhex(h), "reply": r if origin is None else None}
+
+
+TOLD = ("allowed", "reason_code", "subject", "operation", "resource", "policy_version", "owner", "rule", "operation_id")
+HIDDEN = ("not_visible_from", "record_not_found", "grant_required")
+
+
+def check_receipt(receipt, b, e):
+    """That an event is the receipt's, and says what the reply does."""
+    seq = receipt["seq"]
+    need(receipt["hash"] == leaf_hash(b), f"expected the receipt's hash {receipt['hash'].hex()}, found {leaf_hash(b).hex()}", seq)
+    need(receipt["event_id"] == e["id"] and seq == e["seq"], f"expected the receipt's event {receipt['event_id']}, found {e['id']}", seq)
+    if receipt["reply"] is None:
+        return
+    need(e["type"].startswith("decision."), f"expected a decision, as the reply is of one, found {e['type']}", seq)
+    for name in TOLD:
+        if name not in receipt["reply"]:
+            continue
+        found, good = receipt["reply"][name], [e["body"].get(name, "")]
+        if name == "reason_code" and good[0] in HIDDEN:
+            good.append("record_unavailable")
+        need(any(type(found) is type(g) and found == g for g in good), f"{name}: the event says {ascii(good[0])}, the reply {ascii(found)}", seq)
 
 
 def read_path(b, word, head=""):
@@ -1018,7 +1038,7 @@ def arguments(args):
     args = list(args)
     while args:
         a = args.pop(0)
-        if a in ("--vkey", "--checkpoint", "--vectors", "--receipt", "--proof", "--consistency"):
+        if a in ("--vkey", "--checkpoint", "--vectors", "--receipt", "--proof", "--consistency", "--event"):
             if not args or a in options:
                 raise Impossible(f"{a} needs one value")
             options[a] = args.pop(0)
@@ -1041,9 +1061,16 @@ def run_proof(options, vkey):
             raise Impossible(f"--proof goes with --receipt and --vkey\n{__doc__}")
         receipt = read_receipt(read_small(options["--receipt"], RECEIPT_MAX))
         size = check_inclusion(receipt, read_small(options["--proof"], PROOF_MAX), vkey)
-        return (f"event {receipt['seq']}, hash {receipt['hash'].hex()}, is in the tree of {size} events\n"
-                "not checked: the event, its id, whether others are shown another history (--consistency)\nauthentic")
-    if "--checkpoint" not in options or "--receipt" in options:
+        said = f"event {receipt['seq']}, hash {receipt['hash'].hex()}, is in the tree of {size} events\n"
+        if "--event" in options:
+            b = read_small(options["--event"], EVENT_MAX)
+            check_receipt(receipt, b, parse_event(b))
+        else:
+            said += "not checked: the event, its id\n"
+            if receipt["reply"] is not None:
+                said += "not checked: what the reply says beside seq and hash (" + ", ".join(TOLD) + ", the record): the hash does not cover it (--event)\n"
+        return said + "not checked: whether others are shown another history (--consistency)\nauthentic"
+    if "--checkpoint" not in options or "--receipt" in options or "--event" in options:
         raise Impossible(f"--consistency goes with --checkpoint and --vkey\n{__doc__}")
     old, new = check_consistency(read_small(options["--checkpoint"]), read_small(options["--consistency"], PROOF_MAX), vkey)
     return f"the log of {new} events begins with the {old} of the remembered checkpoint\nnot checked: the events\nauthentic"
@@ -1063,7 +1090,7 @@ def run(args):
             raise Impossible(f"--vkey: {err}") from None
     if not positional and ("--proof" in options or "--consistency" in options):
         return run_proof(options, vkey)
-    if len(positional) != 1 or not os.path.isdir(positional[0]) or "--proof" in options or "--consistency" in options:
+    if len(positional) != 1 or not os.path.isdir(positional[0]) or {"--proof", "--consistency", "--event"} & set(options):
         raise Impossible(f"name one export directory\n{__doc__}")
     if "--checkpoint" in options:
         remembered = read_small(options["--checkpoint"])

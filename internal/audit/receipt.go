@@ -18,6 +18,8 @@ type Receipt struct {
 	Seq     uint64
 	EventID string
 	Hash    events.Hash // the leaf hash of the event
+
+	reply *events.Value // what it was read from; nil for a receipt itself
 }
 
 const (
@@ -59,6 +61,7 @@ func ParseReceipt(b []byte) (*Receipt, error) {
 			return nil, errors.New("no receipt: it has type, origin, seq, event_id and hash, and nothing else")
 		}
 	case replyType:
+		r.reply = &v
 	default:
 		return nil, fmt.Errorf("no receipt: its type is %s", quote(kind))
 	}
@@ -85,7 +88,8 @@ func (r *Receipt) Encode() []byte {
 }
 
 // Holds reports whether event, which stands at the receipt's seq, is the one of
-// the receipt. The error is a *Fault.
+// the receipt, and says what the reply does that it was read from. The error is
+// a *Fault.
 func (r *Receipt) Holds(event []byte) error {
 	if got := events.LeafHash(event); got != r.Hash {
 		return &Fault{Check: "receipt", Seq: r.Seq, Expected: "the receipt's event " + r.EventID + ", hash " + r.Hash.String(), Found: "another, hash " + got.String()}
@@ -97,5 +101,5 @@ func (r *Receipt) Holds(event []byte) error {
 	if got := events.UUIDString(e.ID); got != r.EventID || e.Seq != r.Seq {
 		return &Fault{Check: "receipt", Seq: r.Seq, Expected: "the receipt's event " + r.EventID, Found: fmt.Sprintf("event %s of seq %d", got, e.Seq)}
 	}
-	return nil
+	return r.says(e.Body)
 }

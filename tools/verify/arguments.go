@@ -44,6 +44,7 @@ type arguments struct {
 	data, export     string
 	checkpoint, vkey string
 	receipt, proof   string
+	event            string
 	consistency      string
 	judged           bool
 	faults           int

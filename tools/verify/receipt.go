@@ -12,6 +12,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/ledgerd/ledgerd/internal/audit"
+	"github.com/ledgerd/ledgerd/internal/events"
 )
 
 // holding is what somebody was promised: the log must hold the receipt's event.
@@ -26,17 +27,25 @@ var holding = part{
 
 // proofSource verifies a receipt without the log.
 var proofSource = part{
-	usage:  "  --proof FILE       a C2SP tlog-proof for the event of --receipt, as ledgerd proof makes it\n",
-	flags:  func(a *arguments, f *flag.FlagSet) { f.StringVar(&a.proof, "proof", "", "") },
+	usage: `  --proof FILE       a C2SP tlog-proof for the event of --receipt, as ledgerd proof makes it
+      --event FILE   the event itself, as ledgerd proof --event writes it: what the reply says is held against it
+`,
+	flags: func(a *arguments, f *flag.FlagSet) {
+		f.StringVar(&a.proof, "proof", "", "")
+		f.StringVar(&a.event, "event", "", "")
+	},
 	source: "proof",
 	refuse: func(a *arguments, given map[string]bool) error {
 		if given["proof"] && !given["receipt"] {
 			return errors.New("--proof of what? give --receipt FILE")
 		}
+		if given["event"] && !given["proof"] {
+			return errors.New("--event goes with --proof: a log has the event itself")
+		}
 		if err := withoutLog(given, "proof", "receipt"); err != nil {
 			return err
 		}
-		return refuseEmpty(given, "file", map[string]string{"proof": a.proof})
+		return refuseEmpty(given, "file", map[string]string{"proof": a.proof, "event": a.event})
 	},
 	open: (*arguments).openProof,
 }
@@ -66,7 +75,7 @@ var consistencySource = part{
 func withoutLog(given map[string]bool, source, also string) error {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		switch name {
-		case source, also, "checkpoint", "vkey", "faults", "o", "require-quorum", "witness", "witness-policy", "max-age":
+		case source, also, "checkpoint", "vkey", "faults", "o", "require-quorum", "witness", "witness-policy", "max-age", "event":
 		case "data", "export", "server", "proof", "consistency": // two sources are refused by themselves
 		default:
 			if given[source] {
@@ -86,7 +95,10 @@ func (a *arguments) holds(s *subject, report *audit.Report) error {
 	if err != nil {
 		return err
 	}
-	check := audit.Check{Name: "receipt", Status: audit.Pass, Text: fmt.Sprintf("event %d is the one that was promised", r.Seq)}
+	check := audit.Check{Name: "receipt", Status: audit.Pass, Text: fmt.Sprintf("event %d is the one that was promised", r.Seq), Open: r.Uncompared()}
+	if r.IsReply() {
+		check.Text += ", and says what the reply does"
+	}
 	if s.log == nil {
 		check = audit.Check{Name: "receipt", Status: audit.Impossible, Open: "the log cannot be read"}
 	} else if err := inLog(s, r, report.Origin); err != nil {
@@ -137,12 +149,22 @@ func (a *arguments) openProof() (*subject, error) {
 	if err != nil {
 		return nil, err
 	}
+	var event []byte
+	if a.event != "" {
+		if event, err = readAtMost(a.event, events.EventBytesMax); err != nil {
+			return nil, err
+		}
+	}
 	return &subject{verify: func(opts audit.Options) (*audit.Report, error) {
 		key, err := pinned(opts)
 		if err != nil {
 			return nil, err
 		}
-		return proven(r, b, key, opts), nil
+		report := proven(r, b, key, opts)
+		if check := replied(report, r, event); check.Name != "" {
+			report.Integrity.Checks = append(report.Integrity.Checks, check)
+		}
+		return report, nil
 	}, log: func() (*audit.Source, error) {
 		p, err := audit.ParseInclusionProof(b)
 		if err != nil {
@@ -150,6 +172,30 @@ func (a *arguments) openProof() (*subject, error) {
 		}
 		return &audit.Source{Checkpoint: p.Checkpoint}, nil
 	}}, nil
+}
+
+// replied is the check of what a reply says beside its receipt: against the
+// event, where it is here.
+func replied(report *audit.Report, r *audit.Receipt, event []byte) audit.Check {
+	if event == nil {
+		if !r.IsReply() {
+			return audit.Check{}
+		}
+		return audit.Check{Name: "reply", Status: audit.NotRun, Open: r.Unshown() + "; give --event FILE, or verify against the log"}
+	}
+	for i := range report.Integrity.Checks { // the event is here
+		if c := &report.Integrity.Checks[i]; c.Name == "inclusion" && c.Status == audit.Pass {
+			c.Open = ""
+		}
+	}
+	if err := r.Holds(event); err != nil {
+		return failure(report, "event", err)
+	}
+	check := audit.Check{Name: "event", Status: audit.Pass, Text: "it has the receipt's hash and id", Open: r.Uncompared()}
+	if r.IsReply() {
+		check.Text += ", and says what the reply does"
+	}
+	return check
 }
 
 // proven is the report on a receipt and its proof.

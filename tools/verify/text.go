@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,6 +62,9 @@ func text(r *audit.Report) string {
 func verdict(r *audit.Report) string {
 	switch r.Verdict {
 	case "authentic":
+		if slices.ContainsFunc(r.Integrity.Checks, func(c audit.Check) bool { return c.Name == "reply" }) {
+			return "authentic: the log of this key holds an event of this seq and hash; what the reply says beside them was not checked"
+		}
 		return "authentic: every check asked for passed, under the key that was given"
 	case "consistent":
 		return "consistent: every check asked for passed, but the key comes from the data itself; give --vkey to learn who signed it"
