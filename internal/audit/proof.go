@@ -2,6 +2,7 @@ package audit
 
 import (
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -139,7 +140,7 @@ func (p *InclusionProof) Check(r *Receipt, key note.Verifier) (Checkpoint, error
 	if r.Origin != "" && r.Origin != key.Name() {
 		return Checkpoint{}, &Fault{Check: "receipt", Seq: r.Seq, Expected: "a receipt of " + quote(key.Name()), Found: "one of " + quote(r.Origin)}
 	}
-	c, err := openCheckpoint(p.Checkpoint, key)
+	c, err := OpenCheckpoint(p.Checkpoint, key)
 	if err != nil {
 		return c, unsigned(key, err)
 	}
@@ -169,7 +170,7 @@ func (p *InclusionProof) CheckPath(leaf events.Hash, c Checkpoint) error {
 // Check reports whether the proof's checkpoint is signed by key and continues
 // the one remembered: never smaller, at its size the same. The error is a *Fault.
 func (p *ConsistencyProof) Check(remembered Checkpoint, key note.Verifier) (Checkpoint, error) {
-	c, err := openCheckpoint(p.Checkpoint, key)
+	c, err := OpenCheckpoint(p.Checkpoint, key)
 	if err != nil {
 		return c, unsigned(key, err)
 	}
@@ -207,7 +208,27 @@ func tlogHashes(list []events.Hash) []tlog.Hash {
 	return out
 }
 
-// OpenCheckpoint reads a checkpoint that key must have signed.
+// OpenCheckpoint reads a checkpoint that key must have signed. Where another key
+// of the same name has, the error says what a rotation takes: a proof alone does
+// not hold the note by which one key hands over to the next, the log does.
 func OpenCheckpoint(signed []byte, key note.Verifier) (Checkpoint, error) {
-	return openCheckpoint(signed, key)
+	c, err := openCheckpoint(signed, key)
+	if err != nil && c.Origin == key.Name() && !names(signed, key) {
+		if id := signedAs(signed, key.Name()); id != "" {
+			err = fmt.Errorf("%w; key %s signed it: if the log's key was rotated, run verify on the log (--data, --export or --server) with this --vkey, which follows the hand-over, and if it passes pin the newer key", err, id)
+		}
+	}
+	return c, err
+}
+
+// signedAs is the id of the first key of a name that a note says signed it.
+func signedAs(signed []byte, name string) string {
+	for line := range strings.Lines(string(signed)) {
+		b64, ok := strings.CutPrefix(line, "— "+name+" ")
+		sig, _ := canonicalBase64(strings.TrimSuffix(b64, "\n"))
+		if ok && len(sig) > 4 {
+			return hex.EncodeToString(sig[:4])
+		}
+	}
+	return ""
 }

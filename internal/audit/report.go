@@ -82,8 +82,8 @@ type Report struct {
 	Events       uint64   `json:"events"`
 	Head         string   `json:"head"` // leaf hash of the last event
 	Root         string   `json:"root"`
-	Key          string   `json:"key"`        // verifier key that the checkpoint was checked with
-	KeySource    string   `json:"key_source"` // pinned, or the data itself
+	Key          string   `json:"key"`            // verifier key that the checkpoint was checked with
+	KeySource    string   `json:"key_source"`     // pinned, or the data itself
 	Keys         []string `json:"keys,omitempty"` // all checkpoint keys that the log has had, where they are several
 	Integrity    Verdict  `json:"integrity"`
 	Completeness Verdict  `json:"completeness"`
