@@ -32,6 +32,8 @@ type Options struct {
 	Brackets []Bracket     // moments known from elsewhere, to hold dates against
 	Skew     time.Duration // how far clocks may differ; 0 is Skew
 
+	Before *Before // what is known of the epoch before this log; nil leaves that unchecked
+
 	// Known, if set, is what an earlier verification came to: what it covers is not
 	// read again, if the log still is that.
 	Known *Known
@@ -96,6 +98,7 @@ type Verifier struct {
 	roots  map[uint64]events.Hash // root at the sizes that are asked for
 	origin string                 // as event 1 says
 	vkey   string                 // as event 1 says
+	named  *events.Previous       // by event 1
 	keys   timeline               // of checkpoints
 	past   nodeReader             // of the tree at earlier sizes; nil for nodes
 	looked struct {               // what each check looked at
@@ -226,6 +229,7 @@ func (v *Verifier) first(e *entry) events.Hash {
 	if key, err := newVerifier(b.CheckpointKey); err != nil || key.Name() != b.Origin {
 		v.fault(Fault{Check: "origin", Seq: 1, Expected: "a checkpoint key named after the origin", Found: quote(b.CheckpointKey)})
 	}
+	v.named = b.Previous
 	v.continues(b)
 	return events.GenesisHash(b.Origin)
 }

@@ -1,8 +1,11 @@
 package audit
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+
+	"golang.org/x/mod/sumdb/note"
 
 	"github.com/ledgerd/ledgerd/internal/events"
 )
@@ -30,4 +33,116 @@ func (v *Verifier) continues(b *events.LedgerCreated) {
 	case c.Origin != p.Origin || c.Size == 0:
 		fault("a checkpoint of "+quote(p.Origin), fmt.Sprintf("one of %s at size %d", quote(c.Origin), c.Size))
 	}
+}
+
+// Before is what an auditor knows of the epoch before a log.
+type Before struct {
+	Note []byte // a signed checkpoint kept of it
+	VKey string // its verifier key
+
+	Log  func(Options) (*Report, error) // verifies that log; nil where it is not at hand
+	Size uint64                         // its events
+}
+
+// previousCheck holds what event 1 says of the epoch before against what the
+// auditor kept of that. said is false where there is neither.
+func (v *Verifier) previousCheck() (c Check, said bool) {
+	const name = "previous"
+	switch {
+	case v.opts.Before == nil && v.named == nil:
+		return c, false
+	case v.opts.Before == nil:
+		return Check{Name: name, Status: NotRun, Open: fmt.Sprintf("that this log continues %s was not held against a checkpoint remembered of that", quote(v.named.Origin))}, true
+	case v.looked.origin == 0:
+		return Check{Name: name, Status: Impossible, Open: "event 1 could not be read"}, true
+	}
+	impossible := func(format string, args ...any) (Check, bool) {
+		return Check{Name: name, Status: Impossible, Open: fmt.Sprintf(format, args...)}, true
+	}
+	kept, key, err := v.opts.Before.read()
+	if err != nil {
+		return impossible("the checkpoint remembered of the epoch before cannot be used: %v", err)
+	}
+	if v.named == nil {
+		v.fault(Fault{Check: name, Seq: 1, Expected: "a log that continues " + quote(kept.Origin), Found: quote(v.origin) + ", which continues none"})
+		return v.check(name, ""), true
+	}
+	given, err := openCheckpoint([]byte(v.named.Checkpoint), key)
+	if expected, found := v.succeeds(kept, given, err); expected != "" {
+		v.fault(Fault{Check: name, Seq: 1, Expected: expected, Found: found})
+		return v.check(name, ""), true
+	}
+	if err == nil && given == kept {
+		return v.check(name, fmt.Sprintf("continues %s at the remembered size %d", quote(kept.Origin), kept.Size)), true
+	}
+	if given, err = readCheckpoint([]byte(v.named.Checkpoint)); err != nil { // a fault of event 1
+		return impossible("event 1 names no checkpoint of the epoch before")
+	}
+	open, f := v.opts.Before.continued(kept, given, []byte(v.named.Checkpoint))
+	switch {
+	case open != "":
+		return impossible("%s", open)
+	case f != nil:
+		v.fault(Fault{Check: name, Seq: 1, Expected: f.Expected, Found: f.Found})
+	}
+	return v.check(name, fmt.Sprintf("continues %s at size %d, which holds every event of the remembered size %d", quote(given.Origin), given.Size, kept.Size)), true
+}
+
+// read opens the remembered checkpoint.
+func (b *Before) read() (kept Checkpoint, key note.Verifier, err error) {
+	if key, err = note.NewVerifier(b.VKey); err != nil {
+		return kept, nil, fmt.Errorf("verifier key: %w", err)
+	}
+	if kept, err = openCheckpoint(b.Note, key); err == nil && kept.Size == 0 {
+		err = errors.New("it covers no event")
+	}
+	return kept, key, err
+}
+
+// succeeds holds what event 1 names against what is remembered, as far as that
+// takes no log. Empty is no fault.
+func (v *Verifier) succeeds(kept, given Checkpoint, err error) (expected, found string) {
+	base, epoch := events.SplitEpoch(kept.Origin)
+	of, own := events.SplitEpoch(v.origin)
+	switch {
+	case v.named.Origin != kept.Origin:
+		return "a log that continues " + quote(kept.Origin), "one that continues " + quote(v.named.Origin)
+	case of != base || own != epoch+1:
+		return fmt.Sprintf("epoch %d of %s", epoch+1, quote(base)), quote(v.origin)
+	case err != nil && v.opts.Before.Log == nil:
+		return "a checkpoint of " + quote(kept.Origin) + " signed by the given key", err.Error()
+	case err != nil: // keys may have been rotated: the log tells
+		return "", ""
+	case given.Size < kept.Size:
+		return fmt.Sprintf("a checkpoint of at least the remembered size %d", kept.Size), fmt.Sprintf("size %d: %d events that were seen are left out", given.Size, kept.Size-given.Size)
+	case given.Size == kept.Size && given.Root != kept.Root:
+		return fmt.Sprintf("root %s at size %d", kept.Root, kept.Size), "root " + given.Root.String() + ": two histories under one key"
+	}
+	return "", ""
+}
+
+// continued has the log before say that the checkpoint given is a later state
+// than the one kept; open says why that cannot be told.
+func (b *Before) continued(kept, given Checkpoint, signed []byte) (open string, f *Fault) {
+	if b.Log == nil {
+		return fmt.Sprintf("event 1 names size %d, and size %d is remembered: whether that goes on from this takes the log before (--previous-export, --previous-data)", given.Size, kept.Size), nil
+	}
+	switch {
+	case given.Size < kept.Size:
+		return "", &Fault{Expected: fmt.Sprintf("a checkpoint of at least the remembered size %d", kept.Size), Found: fmt.Sprintf("size %d", given.Size)}
+	case b.Size < given.Size:
+		return fmt.Sprintf("event 1 names size %d, and the log before that was given has %d events", given.Size, b.Size), nil
+	}
+	r, err := b.Log(Options{VKey: b.VKey, Remembered: b.Note, Compared: [][]byte{signed}, FaultsMax: 1})
+	switch {
+	case err != nil:
+		return "the log before could not be checked: " + err.Error(), nil
+	case r.Exit == ExitFail && len(r.Faults) > 0:
+		return "", &Fault{Expected: fmt.Sprintf("the log before to hold what is remembered at size %d and what event 1 names at size %d", kept.Size, given.Size), Found: "in it, " + r.Faults[0].String()}
+	case slices.ContainsFunc(r.Completeness.Checks, func(c Check) bool { return c.Name == "compare" && c.Status == Impossible }):
+		return "", &Fault{Expected: "a checkpoint of " + quote(kept.Origin) + " signed by the keys that were in force", Found: "another"}
+	case r.Exit != ExitPass:
+		return "the log before could not be checked whole", nil
+	}
+	return "", nil
 }

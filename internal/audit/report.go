@@ -189,6 +189,9 @@ func (v *Verifier) Finish() *Report {
 	if len(v.opts.Compared) > 0 {
 		r.Completeness.Checks = append(r.Completeness.Checks, v.comparedCheck(key, err))
 	}
+	if c, said := v.previousCheck(); said {
+		r.Completeness.Checks = append(r.Completeness.Checks, c)
+	}
 	if v.opts.Known != nil {
 		r.Integrity.Checks = append(r.Integrity.Checks, v.resumedCheck())
 	}
@@ -220,10 +223,14 @@ func (v *Verifier) nothingIsLeftOut(r *Report) {
 // whoever signed both of two that cannot be states of one log is convicted by
 // them alone.
 func (v *Verifier) notes() (list []string) {
-	if !v.failed["remembered"] && !v.failed["compare"] {
-		return nil
+	var all [][]byte
+	if v.failed["remembered"] || v.failed["compare"] {
+		all = append([][]byte{v.signed, v.opts.Remembered}, v.opts.Compared...)
 	}
-	for _, n := range append([][]byte{v.signed, v.opts.Remembered}, v.opts.Compared...) {
+	if v.failed["previous"] && v.named != nil {
+		all = append(all, v.opts.Before.Note, []byte(v.named.Checkpoint))
+	}
+	for _, n := range all {
 		if n != nil && utf8.Valid(n) && !slices.Contains(list, string(n)) {
 			list = append(list, string(n))
 		}

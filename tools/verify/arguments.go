@@ -32,7 +32,7 @@ var parts []*part
 
 func init() {
 	parts = []*part{
-		&dataSource, &exportSource, &serverSource, &proofSource, &consistencySource, &holding, &remembering, &dating, &pinning,
+		&dataSource, &exportSource, &serverSource, &proofSource, &consistencySource, &holding, &remembering, &preceding, &dating, &pinning,
 		&resuming, &comparing, &judging, &mirroring, &evidencing, &reporting, &witnessing,
 	}
 }
@@ -59,6 +59,7 @@ type arguments struct {
 	mirror   string
 	resume   string
 	evidence string
+	previous previous
 	in       io.Reader // for what is read from -
 }
 
@@ -167,21 +168,27 @@ var pinning = part{
 		}
 		return nil
 	},
-	options: func(a *arguments, opts *audit.Options) error {
-		opts.VKey = a.vkey
-		name, isFile := strings.CutPrefix(a.vkey, "@")
-		if !isFile {
-			return nil
-		}
-		b, err := readSmall(name)
-		if err != nil {
-			return err
-		}
-		if opts.VKey = strings.TrimSpace(string(b)); opts.VKey == "" {
-			return fmt.Errorf("%s holds no key", name)
-		}
-		return nil
+	options: func(a *arguments, opts *audit.Options) (err error) {
+		opts.VKey, err = readKey(a.vkey)
+		return err
 	},
+}
+
+// readKey is a verifier key, or what the file has that @FILE names.
+func readKey(text string) (string, error) {
+	name, isFile := strings.CutPrefix(text, "@")
+	if !isFile {
+		return text, nil
+	}
+	b, err := readSmall(name)
+	if err != nil {
+		return "", err
+	}
+	key := strings.TrimSpace(string(b))
+	if key == "" {
+		return "", fmt.Errorf("%s holds no key", name)
+	}
+	return key, nil
 }
 
 // reporting is how the outcome is told.

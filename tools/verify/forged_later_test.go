@@ -125,6 +125,7 @@ func init() {
 		{kind: "effect-behind-an-erasure", what: "a request was erased as it may be, and a record follows from its decision that this never gives", honest: func(h *history) {
 			h.does("action_allowed", "worker", "action.authorize", save)
 			h.admin("payload.erase", eraseRequest(seqOf(h, func(d *events.Decision) bool { return d.Reason == "action_allowed" })))
+			h.purged = true
 		}, forge: func(h *history) int {
 			i, _ := h.decision("action_allowed")
 			h.follow(i, record("manager", "a", 1))

@@ -39,6 +39,7 @@ type history struct {
 	payloads map[uint64]audit.Payload
 	also     []note.Signer // of its checkpoints
 	asked    int
+	purged   bool // what it erased is gone, as from a store
 }
 
 // memoryLog is a log that is durable at once.
@@ -241,7 +242,7 @@ func (h *history) stop() {
 			h.t.Fatal(err)
 		}
 		h.events = append(h.events, e)
-		if erased, ok := e.Body.(*events.PayloadErased); ok {
+		if erased, ok := e.Body.(*events.PayloadErased); ok && h.purged {
 			for _, seq := range erased.Seqs {
 				delete(h.payloads, seq)
 			}
