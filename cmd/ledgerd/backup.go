@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ledgerd/ledgerd/internal/backup"
+	"github.com/ledgerd/ledgerd/internal/ledger"
 )
 
 func (a *app) backupCommand() *cobra.Command {
@@ -76,6 +78,8 @@ func backupFault(dir string, err error) error {
 	switch {
 	case errors.Is(err, backup.ErrExists):
 		return &exitError{exitConflict, fmt.Errorf("%w; name a directory that does not exist", err)}
+	case errors.Is(err, ledger.ErrKey):
+		return &exitError{exitIntegrity, fmt.Errorf("%w; nothing was written\nnext: give --keys the keys directory of the ledger that was backed up, as it was then", err)}
 	case errors.Is(err, backup.ErrNot), errors.Is(err, backup.ErrDamage):
 		return &exitError{exitIntegrity, fmt.Errorf("%s; nothing was written", plain(err))}
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
@@ -144,14 +148,21 @@ func textOrFile(s string) (string, error) {
 func (a *app) showRestored(from, data string, m *backup.Manifest, keys bool) error {
 	if data == "" {
 		return a.showStruct(madeBackup{from, m.Origin, m.Events, m.Size, m.Root, m.Keys}, func() {
-			fmt.Fprintf(a.stdout, "good: %d events of %s, %d files\nnext: ledgerd restore --from %s --data DIR\n", m.Events, m.Origin, len(m.Files), clean(from))
+			fmt.Fprintf(a.stdout, "good: %d events of %s, %d files\n", m.Events, m.Origin, len(m.Files))
+			next := "--data DIR --keys KEYS, the copy of the ledger's keys that you keep: there are none in it"
+			if m.Keys {
+				next = "--data DIR"
+			}
+			fmt.Fprintf(a.stdout, "next: ledgerd restore --from %s %s\n", clean(from), next)
 		})
 	}
 	return a.showStruct(madeBackup{data, m.Origin, m.Events, m.Size, m.Root, keys}, func() {
 		fmt.Fprintf(a.stdout, "%d events of %s in %s, verified\n", m.Events, m.Origin, clean(data))
+		fmt.Fprintf(a.stdout, "it is for reading: verify --data %s, ledgerd export --data %s\n", clean(data), clean(data))
 		if !keys {
-			fmt.Fprintf(a.stdout, "there are NO KEYS: sealed payloads stay closed until keys/seal.key is there\n")
+			fmt.Fprintf(a.stdout, "there are NO KEYS: sealed payloads stay closed, and no epoch begins from it, until %s is there\nnext: ledgerd restore --from %s --data ANOTHER --keys KEYS\n", clean(filepath.Join(data, "keys", "seal.key")), clean(from))
+			return
 		}
-		fmt.Fprintf(a.stdout, "it is for reading: verify --data %s, ledgerd export --data %s\nnext: ledgerd epoch new --from %s --data NEWDIR --reason loss\n", clean(data), clean(data), clean(data))
+		fmt.Fprintf(a.stdout, "next: ledgerd epoch new --from %s --data NEWDIR --reason loss\n", clean(data))
 	})
 }

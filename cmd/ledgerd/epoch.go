@@ -3,11 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ledgerd/ledgerd/internal/epoch"
+	"github.com/ledgerd/ledgerd/internal/ledger"
 )
 
 func (a *app) epochCommand() *cobra.Command {
@@ -33,6 +35,8 @@ that counts from 1, whose event 1 names the old log, the last checkpoint known o
 
 The policy in force, agents, principals, what is in force against them, resources and
 records are stated anew, by decisions of the first admin that anyone can judge again.
+Sealed records are opened for it: without the seal key in --from's keys no epoch is made,
+unless --without-sealed leaves them behind.
 Grants, open runs, records that have an end, operation ids and revision numbers are
 not; what was left is listed. The keys of agents and principals stay; the log's own
 are new, and after a compromise the admin's too. Whoever follows the old log has to
@@ -66,6 +70,7 @@ begin anew, with the new checkpoint key.`,
 	f.StringVar(&o.Reason, "reason", "", strings.Join(epoch.Reasons, ", "))
 	f.StringVar(&o.Anchor, "anchor", "", "file of the newest checkpoint known (default: the old directory's anchor)")
 	f.StringVar(&o.VKey, "vkey", "", "the key that must have signed it, or @FILE that holds it (default: the one the log names)")
+	f.BoolVar(&o.WithoutSealed, "without-sealed", false, "leave sealed records behind, for ever, where the seal key is lost")
 	f.Uint64Var(&o.Epoch, "epoch", 0, "the new epoch's number, where an epoch was made before and given up (default: the next)")
 	return cmd
 }
@@ -76,6 +81,10 @@ func epochFault(from string, err error) error {
 		return usagef("%w", err)
 	case errors.Is(err, epoch.ErrMade):
 		return &exitError{exitConflict, err}
+	case errors.Is(err, epoch.ErrSealed):
+		return &exitError{exitIntegrity, fmt.Errorf("%w; nothing was made\nnext: put the old log's keys into %s (or restore again with --keys KEYS); if the seal key is lost for good, --without-sealed leaves these records behind", err, filepath.Join(from, "keys"))}
+	case errors.Is(err, ledger.ErrKey):
+		return &exitError{exitIntegrity, fmt.Errorf("%w; nothing was made\nnext: put the old log's own keys into %s", err, filepath.Join(from, "keys"))}
 	case errors.Is(err, epoch.ErrDamage):
 		return &exitError{exitIntegrity, fmt.Errorf("%s; nothing was made", plain(err))}
 	}

@@ -336,3 +336,38 @@ func contents(t testing.TB, dir string) string {
 	}))
 	return b.String()
 }
+
+// Keys that are not the log's are refused before anything is written.
+func TestR72_ForeignKeysAreRefused(t *testing.T) {
+	data, _ := made(t)
+	b, other := filepath.Join(t.TempDir(), "b"), filepath.Join(t.TempDir(), "other")
+	_, err := backup.Write(data, b, backup.Options{})
+	must(t, err)
+	must(t, ledger.Init(other, ledger.InitOptions{}))
+	restored := filepath.Join(t.TempDir(), "r")
+	for _, name := range []string{"", "seal.key", "checkpoint.key", "checkpoint.vkey", "permit.key"} {
+		keys := filepath.Join(t.TempDir(), "keys")
+		must(t, os.CopyFS(keys, os.DirFS(filepath.Join(data, "keys"))))
+		if name == "" {
+			keys = filepath.Join(other, "keys")
+		} else {
+			b, err := os.ReadFile(filepath.Join(other, "keys", name))
+			must(t, err)
+			must(t, os.WriteFile(filepath.Join(keys, name), b, 0o600))
+		}
+		if _, _, err := backup.Restore(b, restored, backup.RestoreOptions{Keys: keys}); !errors.Is(err, ledger.ErrKey) {
+			t.Fatalf("%q: %v", name, err)
+		}
+	}
+	keys := filepath.Join(t.TempDir(), "keys")
+	must(t, os.CopyFS(keys, os.DirFS(filepath.Join(data, "keys"))))
+	must(t, os.Remove(filepath.Join(keys, "seal.key")))
+	if _, _, err := backup.Restore(b, restored, backup.RestoreOptions{Keys: keys}); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("without seal.key: %v", err)
+	}
+	if _, err := os.Lstat(restored); err == nil {
+		t.Fatal("something was written")
+	}
+	_, _, err = backup.Restore(b, restored, backup.RestoreOptions{Keys: filepath.Join(data, "keys")})
+	must(t, err)
+}

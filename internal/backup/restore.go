@@ -110,8 +110,28 @@ func Restore(from, data string, o RestoreOptions) (*Manifest, *audit.Report, err
 	if m.Keys && o.Keys != "" {
 		return nil, nil, fmt.Errorf("%w: the backup holds keys itself", ErrExists)
 	}
+	if o.Keys != "" {
+		if err := fits(from, o.Keys); err != nil {
+			return nil, nil, err
+		}
+	}
 	m, err = build(data, func(tmp string) (*Manifest, error) { return m, fill(tmp, from, m, o.Keys) })
 	return m, report, err
+}
+
+// fits refuses keys that are not of the log of a backup, before they lie beside it
+// and make it look damaged.
+func fits(from, keys string) error {
+	d, err := datadir.Open(from)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDamage, err)
+	}
+	defer d.Close()
+	old, err := ledger.ReadOld(from, d.Store)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDamage, err)
+	}
+	return ledger.CheckKeys(keys, d.Store, old.State)
 }
 
 func fill(tmp, from string, m *Manifest, keys string) error {

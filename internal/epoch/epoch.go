@@ -39,6 +39,7 @@ var (
 	ErrUsage  = errors.New("not possible")
 	ErrDamage = errors.New("the old log does not verify")
 	ErrMade   = errors.New("an epoch was made from here before")
+	ErrSealed = errors.New("sealed records cannot be opened")
 )
 
 // Reasons for which a new epoch begins.
@@ -53,6 +54,8 @@ type Options struct {
 	VKey   string // the key that must have signed it; empty takes the log's own
 	Epoch  uint64 // of the new log; 0 is one more than the last known
 	Build  string
+
+	WithoutSealed bool // leave sealed records behind where the key that opens them is not there
 }
 
 // Report says what became of the old state.
@@ -68,6 +71,8 @@ type Report struct {
 	Left       []string `json:"not_carried"`
 	LeftMore   int      `json:"not_carried_more"`
 	AdminKey   bool     `json:"admin_creds"` // keys/admin.nk is there
+
+	sealed int // records left because their key is not there
 }
 
 const leftMax = 100
@@ -106,6 +111,9 @@ func (o *Options) make(d *datadir.Dir) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := ledger.CheckKeys(filepath.Join(o.From, "keys"), d.Store, old.State); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
 	last, err := o.verify(d, old)
 	if err != nil {
 		return nil, err
@@ -124,6 +132,9 @@ func (o *Options) make(d *datadir.Dir) (*Report, error) {
 	requests, err := plan(old, init.Admin, r)
 	if err != nil {
 		return nil, err
+	}
+	if r.sealed > 0 && !o.WithoutSealed {
+		return nil, fmt.Errorf("%w: %d of them, and there is no seal key in %s", ErrSealed, r.sealed, filepath.Join(o.From, "keys"))
 	}
 	if err := o.mark(r.Origin); err != nil {
 		return nil, err

@@ -277,13 +277,17 @@ func TestKind7_62_TheNewestCheckpointKnownIsNamed(t *testing.T) {
 	}
 }
 
-// Without seal.key what is sealed stays closed: the rest is carried over, and
-// each record that is not is named.
+// Without seal.key what is sealed stays closed, and no epoch is made. Where that
+// is wanted the rest is carried over, and each record that is not is named.
 func TestKind7_AnEpochWithoutTheSealKey(t *testing.T) {
 	o := old(t)
 	must(t, os.Remove(filepath.Join(o.Dir, "keys", "seal.key")))
 	data := filepath.Join(t.TempDir(), "new")
-	r, err := epoch.New(epoch.Options{From: o.Dir, Data: data, Reason: "loss"})
+	if _, err := epoch.New(epoch.Options{From: o.Dir, Data: data, Reason: "loss"}); !errors.Is(err, epoch.ErrSealed) {
+		t.Fatalf("not told to: %v", err)
+	}
+	notMade(t, o.Dir, data)
+	r, err := epoch.New(epoch.Options{From: o.Dir, Data: data, Reason: "loss", WithoutSealed: true})
 	must(t, err)
 	left := 0
 	for _, line := range r.Left {
@@ -295,4 +299,39 @@ func TestKind7_AnEpochWithoutTheSealKey(t *testing.T) {
 		t.Fatalf("%d records, %d left: %v", r.Records, left, r.Left)
 	}
 	replaytest.CheckLedger(t, ledger.Options{Dir: data})
+}
+
+// notMade looks that a refused epoch left nothing: no directory, no mark.
+func notMade(t *testing.T, from, data string) {
+	t.Helper()
+	for _, path := range []string{data, filepath.Join(from, ledger.ContinuedFile)} {
+		if _, err := os.Lstat(path); err == nil {
+			t.Fatalf("%s was made", path)
+		}
+	}
+	if left, _ := filepath.Glob(data + ".*"); len(left) > 0 {
+		t.Fatalf("%v is left", left)
+	}
+}
+
+// Keys of another ledger are refused as keys; the log is not blamed.
+func TestKind7_AnEpochWithForeignKeys(t *testing.T) {
+	o := old(t)
+	other := filepath.Join(t.TempDir(), "other")
+	must(t, ledger.Init(other, ledger.InitOptions{}))
+	data := filepath.Join(t.TempDir(), "new")
+	for _, name := range []string{"seal.key", "checkpoint.key", "checkpoint.vkey", "permit.key"} {
+		path := filepath.Join(o.Dir, "keys", name)
+		kept := must1(os.ReadFile(path))
+		must(t, os.WriteFile(path, must1(os.ReadFile(filepath.Join(other, "keys", name))), 0o600))
+		for _, without := range []bool{false, true} {
+			_, err := epoch.New(epoch.Options{From: o.Dir, Data: data, Reason: "loss", WithoutSealed: without})
+			if !errors.Is(err, ledger.ErrKey) || !strings.Contains(err.Error(), path) {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		notMade(t, o.Dir, data)
+		must(t, os.WriteFile(path, kept, 0o600))
+	}
+	must1(epoch.New(epoch.Options{From: o.Dir, Data: data, Reason: "loss"}))
 }

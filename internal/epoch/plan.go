@@ -204,6 +204,9 @@ func (p *planner) records() error {
 		value, err := p.old.Value(r)
 		if errors.Is(err, ledger.ErrLocked) || errors.Is(err, ledger.ErrPayload) {
 			p.report.left("record %s: %v", name(r), err)
+			if errors.Is(err, ledger.ErrLocked) {
+				p.report.sealed++
+			}
 			continue
 		}
 		if err != nil {

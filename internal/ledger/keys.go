@@ -103,12 +103,16 @@ func readSigning(dir string) (list []signingKey, err error) {
 		}
 		k := signingKey{number: number, public: public}
 		if k.verifier, err = note.NewVerifier(public); err != nil {
-			return nil, fmt.Errorf("keys/%s: %w", keyFile(events.KeyCheckpoint, number, "vkey"), err)
+			return nil, fmt.Errorf("keys/%s is %w: %w", keyFile(events.KeyCheckpoint, number, "vkey"), ErrKey, err)
 		}
 		secret, err := readKeyText(dir, keyFile(events.KeyCheckpoint, number, "key"))
 		if err == nil {
+			name := keyFile(events.KeyCheckpoint, number, "key")
 			if k.signer, err = note.NewSigner(secret); err != nil {
-				return nil, fmt.Errorf("keys/%s: %w", keyFile(events.KeyCheckpoint, number, "key"), err)
+				return nil, fmt.Errorf("keys/%s is %w: %w", name, ErrKey, err)
+			}
+			if !pair(k.signer, k.verifier) {
+				return nil, fmt.Errorf("keys/%s is %w: it is not the secret half of keys/%s", name, ErrKey, keyFile(events.KeyCheckpoint, number, "vkey"))
 			}
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
@@ -144,6 +148,9 @@ func (r *ring) follow(s *projection.State) error {
 			continue
 		}
 		k := r.find(term.Public)
+		if other := r.numbered(term.Number); k == nil && other != nil {
+			return fmt.Errorf("keys/%s is %w: event %d brings another", keyFile(events.KeyCheckpoint, term.Number, "vkey"), ErrKey, term.From)
+		}
 		if k == nil || k.signer == nil {
 			return fmt.Errorf("keys/%s, the key in force from event %d on: %w", keyFile(events.KeyCheckpoint, term.Number, "key"), term.From, fs.ErrNotExist)
 		}
@@ -153,6 +160,14 @@ func (r *ring) follow(s *projection.State) error {
 
 func (r *ring) find(public string) *signingKey {
 	at := slices.IndexFunc(r.files, func(k signingKey) bool { return k.public == public })
+	if at < 0 {
+		return nil
+	}
+	return &r.files[at]
+}
+
+func (r *ring) numbered(number uint64) *signingKey {
+	at := slices.IndexFunc(r.files, func(k signingKey) bool { return k.number == number })
 	if at < 0 {
 		return nil
 	}

@@ -301,7 +301,7 @@ func (l *Ledger) checkSealKey() error {
 		if _, err := l.sealer.existing(name); err == nil {
 			return nil
 		} else if wrong == nil {
-			wrong = fmt.Errorf("keys/%s is not this ledger's: %w", keyFile(events.KeySeal, l.state.SealNumber(), "key"), err)
+			wrong = fmt.Errorf("keys/%s is %w: %w", keyFile(events.KeySeal, l.state.SealNumber(), "key"), ErrKey, err)
 		}
 	}
 	return wrong
