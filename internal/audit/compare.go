@@ -48,6 +48,8 @@ func (r *Report) compare(first, second []byte) Check {
 	switch {
 	case a.Origin != b.Origin:
 		return Check{Name: name, Status: Impossible, Open: fmt.Sprintf("they are of two logs, %s and %s", quote(a.Origin), quote(b.Origin))}
+	case a.Size == 0 && b.Size == 0:
+		return Check{Name: name, Status: Impossible, Open: "they cover no event"}
 	case a.Size != b.Size:
 		return Check{Name: name, Status: Impossible, Open: fmt.Sprintf("they are of sizes %d and %d: whether the one grew out of the other takes a consistency proof, or the log; give --data or --export too", a.Size, b.Size)}
 	case a.Root != b.Root:
@@ -69,12 +71,18 @@ func (v *Verifier) comparedCheck(key note.Verifier, keyErr error) Check {
 		if err != nil {
 			return Check{Name: name, Status: Impossible, Open: "a checkpoint to compare cannot be used: " + err.Error()}
 		}
+		if c.Size == 0 {
+			return Check{Name: name, Status: Impossible, Open: "a checkpoint to compare covers no event"}
+		}
 		list = append(list, c)
 	}
+	var undecided error
 	for _, c := range list {
-		v.holds(name, c)
+		if err := v.holds(name, c); err != nil {
+			undecided = err
+		}
 	}
-	out := v.check(name, fmt.Sprintf("%d checkpoints are states of this log", len(list)))
+	out := undone(v.check(name, fmt.Sprintf("%d checkpoints are states of this log", len(list))), undecided)
 	if out.Status == Fail {
 		out.Text = "not every checkpoint is a state of this log"
 	}

@@ -337,11 +337,11 @@ func (v *Verifier) checkpointCheck(key note.Verifier, keyErr error) Check {
 	if err := v.vouched(c); err != nil {
 		v.fault(Fault{Check: name, Expected: "a checkpoint that the pinned key answers for", Found: err.Error()})
 	}
-	v.holds(name, c)
+	err = v.holds(name, c)
 	if c.Size == 0 && v.size > 0 && !v.failed[name] {
 		return Check{Name: name, Status: Impossible, Open: "the checkpoint covers no event: nobody answers for this log"}
 	}
-	out := v.check(name, fmt.Sprintf("size %d, signed", c.Size))
+	out := undone(v.check(name, fmt.Sprintf("size %d, signed", c.Size)), err)
 	if out.Status == Fail {
 		out.Text = fmt.Sprintf("size %d, signed; the log does not fit it", c.Size)
 	}
@@ -351,19 +351,32 @@ func (v *Verifier) checkpointCheck(key note.Verifier, keyErr error) Check {
 	return out
 }
 
-// holds compares the log with a checkpoint at the checkpoint's size.
-func (v *Verifier) holds(name string, c Checkpoint) {
-	if c.Size < v.from {
-		v.fault(Fault{Check: name, Seq: c.Size + 1, To: v.from, Expected: fmt.Sprintf("at least the %d events verified before", v.from), Found: fmt.Sprintf("a checkpoint of %d", c.Size)})
-		return
-	}
+// holds compares the log with a checkpoint at the checkpoint's size. The error
+// says why that cannot be done, where the log was taken up later.
+func (v *Verifier) holds(name string, c Checkpoint) error {
 	if c.Size > v.size {
 		v.fault(Fault{Check: name, Seq: v.size + 1, To: c.Size, Expected: fmt.Sprintf("%d events", c.Size), Found: fmt.Sprintf("%d: the last %d are missing", v.size, c.Size-v.size)})
-		return
+		return nil
 	}
-	if got := v.roots[c.Size]; got != c.Root {
+	got := v.roots[c.Size]
+	if 0 < c.Size && c.Size < v.from {
+		var err error
+		if _, got, err = v.before(c.Size); err != nil {
+			return fmt.Errorf("the root at size %d, which was verified before, cannot be told: %w", c.Size, err)
+		}
+	}
+	if got != c.Root {
 		v.fault(Fault{Check: name, Expected: fmt.Sprintf("root %s at size %d", c.Root, c.Size), Found: "root " + got.String()})
 	}
+	return nil
+}
+
+// undone is a check that passes, unless it could not be done.
+func undone(c Check, err error) Check {
+	if err != nil && c.Status == Pass {
+		return Check{Name: c.Name, Status: Impossible, Open: err.Error()}
+	}
+	return c
 }
 
 // rememberedCheck holds the log against what the auditor kept from before.
@@ -390,11 +403,8 @@ func (v *Verifier) rememberedCheck(key note.Verifier, keyErr error) Check {
 		v.fault(Fault{Check: name, Seq: 1, Expected: "the key that signed the remembered checkpoint", Found: "a log under another key: " + err.Error()})
 		return v.check(name, "")
 	}
-	if c.Size < v.from {
-		return Check{Name: name, Status: Pass, Text: fmt.Sprintf("size %d is part of what was verified before", c.Size), Open: "it was not compared again: what was verified before is the auditor's own memory of more"}
-	}
-	v.holds(name, c)
-	out := v.check(name, fmt.Sprintf("holds every event of the remembered checkpoint of size %d, unchanged", c.Size))
+	err = v.holds(name, c)
+	out := undone(v.check(name, fmt.Sprintf("holds every event of the remembered checkpoint of size %d, unchanged", c.Size)), err)
 	if out.Status == Fail {
 		out.Text = fmt.Sprintf("does not hold what the remembered checkpoint of size %d covers", c.Size)
 	}

@@ -77,6 +77,8 @@ type subject struct {
 	log    func() (*audit.Source, error)              // its events once more, unverified; nil where there are none
 	judged func() (replay.Source, error)              // what replay judges; nil where nothing can be
 	close  func() error
+
+	witnessed [][]byte // signed checkpoints beside the log, as they were before it was read
 }
 
 // verify checks what was asked for. An error says that nothing could be.

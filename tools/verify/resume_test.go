@@ -72,7 +72,7 @@ func TestResume(t *testing.T) {
 	// of the edge it is found at once, else when everything is read.
 	f := whole.Files()
 	f["tile/1/000.p/2"][40] ^= 1
-	says(t, audit.ExitPass, "stored hashes, dates and operation ids of events 1–600 were not looked at again", "--export", export(t, f), "--vkey", whole.VKey, "--resume", state)
+	says(t, audit.ExitPass, "stored hashes and operation ids of events 1–600 were not looked at again", "--export", export(t, f), "--vkey", whole.VKey, "--resume", state)
 	f["tile/1/000.p/2"][8] ^= 1
 	restore(300)
 	finds(t, "resumed", 1, "--export", export(t, f), "--vkey", whole.VKey, "--resume", state)

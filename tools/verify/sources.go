@@ -61,6 +61,7 @@ func (a *arguments) openData() (*subject, error) {
 	if has(a.data, "tile", "checkpoint") && !has(a.data, "db", "anchor", "keys") {
 		return nil, fmt.Errorf("%s looks like an export; use --export", a.data)
 	}
+	witnessed := kept(filepath.Join(a.data, "witness", "quorum"), filepath.Join(a.data, "witness", "checkpoint")) // before the log, which only grows
 	d, err := datadir.Open(a.data)
 	if damaged := datadir.Damaged(err); damaged != nil {
 		for i := range damaged.Faults {
@@ -82,5 +83,7 @@ func (a *arguments) openData() (*subject, error) {
 		log:    func() (*audit.Source, error) { return source, nil },
 		judged: func() (replay.Source, error) { return replay.Stored(a.data, d.Store) },
 		close:  d.Close,
+
+		witnessed: witnessed,
 	}, nil
 }

@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -103,7 +102,7 @@ func (a *arguments) witnesses(s *subject, r *audit.Report) (audit.Check, error) 
 		return audit.Check{Name: name, Status: audit.Impossible, Open: "no key to check the log's own signature with"}, nil
 	}
 	best := seen{}
-	for _, signed := range a.cosigned(log.Checkpoint) {
+	for _, signed := range a.cosigned(log.Checkpoint, s) {
 		c, err := openedByOne(signed, keys)
 		if err != nil {
 			continue // of another log, or damaged: the other checks say so where it is this log's own
@@ -125,18 +124,19 @@ func openedByOne(signed []byte, keys []note.Verifier) (c audit.Checkpoint, err e
 }
 
 // cosigned lists the checkpoints that may hold cosignatures.
-func (a *arguments) cosigned(own []byte) (list [][]byte) {
+func (a *arguments) cosigned(own []byte, s *subject) (list [][]byte) {
 	if own != nil {
 		list = append(list, own)
 	}
-	names := []string{a.checkpoint}
-	if a.data != "" {
-		names = append(names, filepath.Join(a.data, "witness", "quorum"), filepath.Join(a.data, "witness", "checkpoint"))
+	if a.checkpoint != "-" {
+		list = append(list, kept(a.checkpoint)...)
 	}
+	return append(list, s.witnessed...)
+}
+
+// kept reads files that may be there or not.
+func kept(names ...string) (list [][]byte) {
 	for _, name := range names {
-		if name == "" || name == "-" {
-			continue
-		}
 		if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() {
 			continue
 		}

@@ -97,3 +97,42 @@ func TestR81_AQuorumOfWitnesses(t *testing.T) {
 		}
 	}
 }
+
+// What witnesses cosigned is read before the log: beside a writer at work it may
+// be of more events a moment later, and that is no log cut short.
+func TestWitnessesBesideAWriter(t *testing.T) {
+	l := logtest.Sample(testOrigin, 1, 14)
+	for seq := uint64(7); seq <= 14; seq += 2 {
+		delete(l.Payloads, seq)
+	}
+	cut := cutTo(l, 12)
+	dir := build(t, cut, cut.Leaves(), 12)
+	if err := os.Mkdir(filepath.Join(dir, "witness"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	line, key := cosign("a", time.Now(), l.Note(12))
+	later, _ := cosign("a", time.Now(), l.Note(14))
+	quorum := filepath.Join(dir, "witness", "quorum")
+	if err := os.WriteFile(quorum, append(l.Note(12), line...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a, err := parse([]string{"--data", dir, "--vkey", l.VKey, "--require-quorum", "1", "--witness", key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := a.openData()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	if err := os.WriteFile(quorum, append(l.Note(14), later...), 0o600); err != nil { // while the log is read
+		t.Fatal(err)
+	}
+	r, err := s.verify(audit.Options{VKey: l.VKey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := a.witnesses(s, r); err != nil || c.Status != audit.Pass {
+		t.Errorf("%v %+v %+v", err, c, r.Faults)
+	}
+}
