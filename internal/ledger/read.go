@@ -48,6 +48,13 @@ func (l *Ledger) Recorded(seq uint64, full bool, run *projection.Run) ([]byte, e
 	return r.Encode(), nil
 }
 
+// Request is the request that lies sealed beside the decision at seq; ok is false
+// where there is none, or none that opens any more.
+func (l *Ledger) Request(seq uint64) (b []byte, ok bool) {
+	b, ok, err := l.payload(seq)
+	return b, ok && err == nil
+}
+
 // Proof is an event's inclusion proof under the last signed checkpoint.
 type Proof struct {
 	Index      uint64 // seq−1

@@ -103,6 +103,7 @@ func (a *api) explainRecorded(s *projection.State, w asker, seq uint64) func() [
 	}
 	told := newTeller(s, w)
 	text := told.texts(d)
+	again := a.judgedAgain(s, w, told, d, seq)
 	erased := uint64(0)
 	if e, err := a.durable(seq); err == nil {
 		erased = s.ErasedBy(&e)
@@ -110,10 +111,14 @@ func (a *api) explainRecorded(s *projection.State, w asker, seq uint64) func() [
 	return func() []byte {
 		out := explanation(d, guardsOf(d), w.full())
 		out.Seq, out.Erased = seq, erased
+		out.Why, out.Notes = again.whole, again.notes
 		told.recorded(&out.Why, d, text)
-		for _, step := range a.stepsOf(d, seq) {
+		for i, step := range a.stepsOf(d, seq) {
 			shown := wire.Explained{
 				StepID: step.StepID, Action: step.Action, Allowed: step.Allowed, ReasonCode: reason.Code(step.Reason), Guards: guards(guardsOf(step), w.full()),
+			}
+			if i < len(again.steps) && again.steps[i].StepID == step.StepID && again.steps[i].ReasonCode == shown.ReasonCode {
+				shown.Why = again.steps[i].Why
 			}
 			told.recorded(&shown.Why, step, text)
 			out.Decisions = append(out.Decisions, shown)

@@ -205,7 +205,7 @@ func refused(p audit.Path, answer *http.Response) error {
 	case code == http.StatusNotFound:
 		return fs.ErrNotExist
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
-		return fmt.Errorf("%s: %d: it takes the token of an auditor, or of an observer without a root", p, code)
+		return fmt.Errorf("%s: %d: it takes the token of an auditor, or of an observer without a root: --token-creds FILE --as ID", p, code)
 	case code >= 300 && code < 400:
 		return fmt.Errorf("%s: %d: it sends us elsewhere, and we do not go", p, code)
 	case code != http.StatusOK:

@@ -44,7 +44,7 @@ func run(args []string, in io.Reader, stdout, stderr io.Writer) int {
 		return audit.ExitPass
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "verify: %v\n%s", err, usage())
+		fmt.Fprintf(stderr, "verify: %v\nsee verify --help\n", err)
 		return audit.ExitImpossible
 	}
 	a.in = in

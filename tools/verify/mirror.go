@@ -15,7 +15,8 @@ import (
 
 // mirroring compares the log with what the stream brought somebody.
 var mirroring = part{
-	usage: `  --mirror FILE      events as ledgerd tail printed them, one a line, or - for the standard input: byte for byte those of the log
+	usage: `  --mirror FILE      events as ledgerd tail printed them, one a line, or an export as jsonl or cloudevents; - for the standard input:
+                     byte for byte those of the log
 `,
 	flags: func(a *arguments, f *flag.FlagSet) { f.StringVar(&a.mirror, "mirror", "", "") },
 	refuse: func(a *arguments, given map[string]bool) error {
@@ -56,7 +57,7 @@ type mirror struct {
 }
 
 func newMirror(in io.Reader) *mirror {
-	m := &mirror{in: bufio.NewReaderSize(in, events.EventBytesMax+2)}
+	m := &mirror{in: bufio.NewReaderSize(in, audit.RowBytesMax)}
 	m.next()
 	return m
 }
@@ -65,7 +66,7 @@ func (m *mirror) next() {
 	m.line, m.err = m.in.ReadSlice('\n')
 	switch {
 	case errors.Is(m.err, bufio.ErrBufferFull):
-		m.err = fmt.Errorf("a line of over %d bytes", events.EventBytesMax)
+		m.err = fmt.Errorf("a line of over %d bytes", audit.RowBytesMax)
 		return
 	case m.err == io.EOF && len(m.line) > 0: // the last line, cut or unended
 		m.err = nil
@@ -76,6 +77,15 @@ func (m *mirror) next() {
 	m.seq = 0
 	if e, err := events.Parse(m.line); err == nil {
 		m.seq = e.Seq
+		return
+	}
+	event, ok := audit.RowEvent(m.line)
+	if ok && len(event) == 0 { // the checkpoint, which ends them
+		m.next()
+		return
+	}
+	if e, err := events.Parse(event); ok && err == nil {
+		m.line, m.seq = event, e.Seq
 	}
 }
 
@@ -85,6 +95,9 @@ func (a *arguments) compareMirror(source *audit.Source, in io.Reader, r *audit.R
 	m := newMirror(in)
 	if m.err != nil {
 		return audit.Check{Name: "mirror", Status: audit.Impossible, Open: "the mirror holds no event: " + m.err.Error()}
+	}
+	if m.seq == 0 && !bytes.HasPrefix(m.line, []byte(`{"`)) {
+		return audit.Check{Name: "mirror", Status: audit.Impossible, Open: "this is no file of events, one a line, as ledgerd tail or ledgerd export --format jsonl or cloudevents writes them"}
 	}
 	fault := func(seq uint64, expected, found string) {
 		check.Status = audit.Fail

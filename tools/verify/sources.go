@@ -34,7 +34,7 @@ func (a *arguments) openExport() (*subject, error) {
 		return nil, err
 	}
 	if !info.IsDir() {
-		return nil, fmt.Errorf("%s is no directory", a.export)
+		return nil, fmt.Errorf("%s is no directory: what is verified is the one that ledgerd export --out DIR writes; a file of --format jsonl or cloudevents is compared with a log by --mirror FILE", a.export)
 	}
 	if has(a.export, "db", "anchor", "keys") && !has(a.export, "tile", "checkpoint") {
 		return nil, fmt.Errorf("%s looks like a data directory; use --data", a.export)

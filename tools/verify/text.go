@@ -23,6 +23,7 @@ func text(r *audit.Report) string {
 		source = "(pinned)"
 	}
 	fmt.Fprintf(&b, "key           %s %s\n", orNone(printable(r.Key)), source)
+	said := map[string]bool{} // once is enough
 	for _, v := range []struct {
 		name    string
 		verdict audit.Verdict
@@ -30,8 +31,12 @@ func text(r *audit.Report) string {
 		fmt.Fprintf(&b, "\n%-13s %s\n", v.name, v.verdict.Status)
 		for _, c := range v.verdict.Checks {
 			fmt.Fprintf(&b, "  %-11s %-10s %s\n", c.Name, c.Status, printable(c.Text))
-			if c.Open != "" {
-				fmt.Fprintf(&b, "  %-11s %-10s open: %s\n", "", "", printable(c.Open))
+			if open := c.Open; open != "" {
+				if said[open] {
+					open = "as above"
+				}
+				said[c.Open] = true
+				fmt.Fprintf(&b, "  %-11s %-10s open: %s\n", "", "", printable(open))
 			}
 		}
 	}
@@ -69,6 +74,9 @@ func verdict(r *audit.Report) string {
 	case "consistent":
 		return "consistent: every check asked for passed, but the key comes from the data itself; give --vkey to learn who signed it"
 	case "failed":
+		if !slices.ContainsFunc(r.Integrity.Checks, func(c audit.Check) bool { return c.Name == "chain" || c.Name == "files" }) && r.KeySource != "the data itself" && r.Semantics.Status != audit.Fail && r.Head == "" {
+			return "FAILED: what was given does not show what it was given for; the faults say where. Is it the proof of this event, under this key? The log itself was not looked at"
+		}
 		return "FAILED: do not rely on this log; the faults say where it is wrong"
 	}
 	return "COULD NOT CHECK everything that was asked"
