@@ -5,8 +5,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,7 +35,7 @@ var parts []*part
 func init() {
 	parts = []*part{
 		&dataSource, &exportSource, &serverSource, &proofSource, &consistencySource, &holding, &remembering, &preceding, &dating, &pinning,
-		&resuming, &comparing, &judging, &mirroring, &evidencing, &reporting, &witnessing,
+		&comparing, &judging, &mirroring, &witnessing, &evidencing, &resuming, &reporting,
 	}
 }
 
@@ -82,6 +84,11 @@ func parse(args []string) (*arguments, error) {
 			p.flags(a, f)
 		}
 	}
+	f.VisitAll(func(f *flag.Flag) {
+		if f.Name != "witness" {
+			f.Value = &once{Value: f.Value}
+		}
+	})
 	err := f.Parse(args)
 	if err == nil && a.compared[0] != "" && f.NArg() > 0 { // the second file stands alone
 		a.compared[1] = f.Arg(0)
@@ -106,6 +113,25 @@ func parse(args []string) (*arguments, error) {
 	return a, a.choose(given)
 }
 
+// once is a flag that is given at most once: of two values one would be ignored.
+type once struct {
+	flag.Value
+	given bool
+}
+
+func (o *once) Set(s string) error {
+	if o.given {
+		return errors.New("given twice")
+	}
+	o.given = true
+	return o.Value.Set(s)
+}
+
+func (o *once) IsBoolFlag() bool {
+	b, ok := o.Value.(interface{ IsBoolFlag() bool })
+	return ok && b.IsBoolFlag()
+}
+
 // choose finds the one source among the flags given.
 func (a *arguments) choose(given map[string]bool) error {
 	var names []string
@@ -124,6 +150,11 @@ func (a *arguments) choose(given map[string]bool) error {
 	}
 	if a.source == nil && a.compared[0] != "" {
 		a.source = &comparedAlone
+		for _, name := range slices.Sorted(maps.Keys(given)) {
+			if !slices.Contains([]string{"compare", "vkey", "evidence", "faults", "first", "all", "o"}, name) {
+				return fmt.Errorf("--%s is about a log, and --compare alone comes without: give --data, --export or --server too", name)
+			}
+		}
 	}
 	if a.source == nil {
 		return errors.New("give one of " + strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1])

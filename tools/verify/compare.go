@@ -65,10 +65,12 @@ var dating = part{
 		switch {
 		case given["seen"] && a.checkpoint == "":
 			return errors.New("--seen goes with --checkpoint: it says when that was fetched")
+		case given["skew"] && !given["seen"]:
+			return errors.New("--skew goes with --seen")
 		case given["skew"] && a.skew <= 0:
 			return errors.New("--skew is more than nothing")
 		}
-		return nil
+		return refuseEmpty(given, "time", map[string]string{"seen": a.seen})
 	},
 	options: func(a *arguments, opts *audit.Options) error {
 		if a.seen == "" {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -15,6 +16,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/mod/sumdb/note"
 
 	"github.com/ledgerd/ledgerd/internal/audit"
 	"github.com/ledgerd/ledgerd/internal/events"
@@ -125,10 +128,12 @@ func (b *dossier) note(name string, signed []byte) {
 	}
 	b.files["notes/"+name+".note"] = signed
 	text, lines, ok := strings.Cut(string(signed), "\n\n")
+	key, _ := note.NewVerifier(b.report.Key)
 	origin, _, _ := strings.Cut(b.report.Key, "+")
 	for line := range strings.Lines(lines) {
 		b64, ours := strings.CutPrefix(line, "— "+origin+" ")
 		sig, err := base64.StdEncoding.DecodeString(strings.TrimSpace(b64))
+		ours = ours && key != nil && len(sig) > 4 && binary.BigEndian.Uint32(sig) == key.KeyHash() // of the keys of one name, this one
 		if ok && ours && err == nil && len(sig) == 4+ed25519.SignatureSize && b.files["key.pem"] != nil {
 			b.files["notes/"+name+".text"] = []byte(text + "\n")
 			b.files["notes/"+name+".sig"] = sig[4:]
@@ -136,6 +141,7 @@ func (b *dossier) note(name string, signed []byte) {
 			return
 		}
 	}
+	b.left = append(b.left, "a way to check the signature of notes/"+name+".note: it has none by the key in vkey")
 }
 
 // entries writes the entries at fault and those beside them, each with a proof

@@ -56,7 +56,15 @@ var resuming = part{
 		return nil
 	},
 	then: func(a *arguments, _ *subject, r *audit.Report) error {
-		if a.resume == "" || r.Known == nil {
+		if a.resume == "" {
+			return nil
+		}
+		if r.Settle(); r.Exit != audit.ExitPass || r.Known == nil {
+			why := "not everything that was asked passed"
+			if r.Exit == audit.ExitPass {
+				why = "the log has had several checkpoint keys, and what each signs is told by all events: the next time all is read"
+			}
+			r.Completeness.Checks = append(r.Completeness.Checks, audit.Check{Name: "state", Status: audit.NotRun, Open: a.resume + " was not written: " + why})
 			return nil
 		}
 		r.Known.At = time.Now().UTC().Format(time.RFC3339)

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -101,6 +102,9 @@ func (a *arguments) witnesses(s *subject, r *audit.Report) (audit.Check, error) 
 	if len(keys) == 0 {
 		return audit.Check{Name: name, Status: audit.Impossible, Open: "no key to check the log's own signature with"}, nil
 	}
+	if logs := policy.Logs; len(logs) > 0 && !slices.ContainsFunc(append([]string{r.Key}, r.Keys...), func(key string) bool { return slices.Contains(logs, key) }) {
+		return audit.Check{Name: name, Status: audit.Impossible, Open: "the policy is for other logs: none of its log lines has a key of this one"}, nil
+	}
 	best := seen{}
 	for _, signed := range a.cosigned(log.Checkpoint, s) {
 		c, err := openedByOne(signed, keys)
@@ -154,6 +158,7 @@ type seen struct {
 	newest time.Time
 	met    bool
 	all    int // witnesses
+	ahead  int // of them, whose cosignature is dated ahead of the clock here, and does not count
 }
 
 func look(policy *audit.WitnessPolicy, signed []byte, c audit.Checkpoint) seen {
@@ -161,6 +166,10 @@ func look(policy *audit.WitnessPolicy, signed []byte, c audit.Checkpoint) seen {
 	x.met = policy.Met(func(w *audit.Witness) bool {
 		at, err := w.Cosigned(signed)
 		if err != nil {
+			return false
+		}
+		if time.Until(at) > audit.Skew {
+			x.ahead++
 			return false
 		}
 		if x.who = append(x.who, w.Name); at.After(x.newest) {
@@ -175,8 +184,8 @@ func (x seen) better(than seen) bool {
 	if x.met != than.met {
 		return x.met
 	}
-	if len(x.who) != len(than.who) && !x.met {
-		return len(x.who) > len(than.who)
+	if n, m := len(x.who)+x.ahead, len(than.who)+than.ahead; n != m && !x.met {
+		return n > m
 	}
 	return x.Size > than.Size
 }
@@ -188,7 +197,12 @@ func (x seen) check(a *arguments, log *audit.Source, r *audit.Report) audit.Chec
 	}
 	age := time.Since(x.newest).Round(time.Second)
 	said := fmt.Sprintf("%d of %d witnesses (%s) cosigned size %d", len(x.who), x.all, strings.Join(x.who, ", "), x.Size)
+	if x.ahead > 0 {
+		said += fmt.Sprintf("; %d more are dated ahead of the clock here and do not count", x.ahead)
+	}
 	switch {
+	case !x.met && x.ahead > 0:
+		return fault(0, "enough witnesses", said)
 	case !x.met && len(x.who) == 0:
 		return fault(0, "a checkpoint that enough witnesses cosigned", "none that any of the "+fmt.Sprint(x.all)+" cosigned")
 	case !x.met:
