@@ -75,6 +75,12 @@ func (a *app) showBackup(out string, m *backup.Manifest) error {
 
 // backupFault gives the failures of backups their exit codes.
 func backupFault(dir string, err error) error {
+	if fault := noDirectory(dir, err); fault != nil {
+		return fault
+	}
+	if _, gone := os.Stat(dir); errors.Is(gone, fs.ErrNotExist) && errors.Is(err, fs.ErrNotExist) {
+		return usagef("%s does not exist; name a data directory, or make one with \"ledgerd init --data %s\"", dir, dir)
+	}
 	switch {
 	case errors.Is(err, backup.ErrExists):
 		return &exitError{exitConflict, fmt.Errorf("%w; name a directory that does not exist", err)}

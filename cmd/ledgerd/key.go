@@ -39,7 +39,11 @@ it no value opens.`,
   ledgerd key rotate seal --as admin --creds data/keys/admin.nk`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.control(cmd.Context(), "key.rotate", map[string]string{"key": args[0]})
+			if err := a.control(cmd.Context(), "key.rotate", map[string]string{"key": args[0]}); err != nil {
+				return err
+			}
+			a.nextOfKey(afterRotation[args[0]])
+			return nil
 		},
 	}
 }
@@ -54,8 +58,29 @@ half is removed.`,
 		Example: `  ledgerd key retire checkpoint --as admin --creds data/keys/admin.nk`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.control(cmd.Context(), "key.retire", map[string]string{"key": args[0]})
+			if err := a.control(cmd.Context(), "key.retire", map[string]string{"key": args[0]}); err != nil {
+				return err
+			}
+			a.nextOfKey("next: copy DIR/keys to where you keep it, and take a new backup; \"ledgerd key list --data DIR\" shows the key in force")
+			return nil
 		},
+	}
+}
+
+// What is left to do after a rotation, by the kind of the key.
+var afterRotation = map[string]string{
+	events.KeyCheckpoint: `the new key's files: DIR/keys/checkpoint-N.key (secret) and checkpoint-N.vkey, the verifier key; "ledgerd key list --data DIR" shows both
+next: give auditors and clients checkpoint-N.vkey, copy DIR/keys to where you keep it, take a new backup; then ledgerd key retire checkpoint`,
+	events.KeyPermit: `the new key's file: DIR/keys/permit-N.key; "ledgerd key list --data DIR" shows it
+next: copy DIR/keys to where you keep it, take a new backup; then ledgerd key retire permit`,
+	events.KeySeal: `the new key's file: DIR/keys/seal-N.key; "ledgerd key list --data DIR" shows N
+next: copy it to where you keep DIR/keys, now, and take a new backup: without it no value opens. Older backups need the key of their time`,
+}
+
+// nextOfKey says what is left to do, where a person reads.
+func (a *app) nextOfKey(text string) {
+	if a.output == "table" {
+		fmt.Fprintln(a.stdout, text)
 	}
 }
 

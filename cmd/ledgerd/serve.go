@@ -81,13 +81,20 @@ find it, for it tells this log from any other.`,
 // openFault gives the failures of making and opening a ledger their exit codes
 // and says what to do about them.
 func openFault(data string, err error) error {
+	if fault := noDirectory(data, err); fault != nil {
+		return fault
+	}
 	switch {
 	case errors.Is(err, store.ErrNotEmpty):
 		return &exitError{exitConflict, fmt.Errorf("%w; name a directory that is empty or does not exist", err)}
 	case errors.Is(err, store.ErrLocked):
 		return &exitError{exitConflict, fmt.Errorf("%w; one ledgerd serves a directory at a time", err)}
+	case errors.Is(err, natsapi.ErrDisagrees):
+		return &exitError{exitIntegrity, fmt.Errorf("%s; nothing was written: run verify --data %s\nnext: where verify passes it is the stream that is damaged or another's: move %s away and start again, it is filled from the log", plain(err), data, filepath.Join(data, "stream"))}
+	case errors.Is(err, ledger.ErrKey):
+		return &exitError{exitIntegrity, fmt.Errorf("%w; nothing was written\nnext: restore it from your copy of %s", err, filepath.Join(data, "keys"))}
 	case errors.Is(err, store.ErrNoAnchor), errors.Is(err, store.ErrBehindAnchor), errors.Is(err, store.ErrDiverged),
-		errors.Is(err, store.ErrCorrupt), errors.Is(err, ledger.ErrPayload), errors.Is(err, natsapi.ErrDisagrees):
+		errors.Is(err, store.ErrCorrupt), errors.Is(err, ledger.ErrPayload):
 		return &exitError{exitIntegrity, fmt.Errorf("%s; nothing was written: run verify --data %s before anything else", plain(err), data)}
 	case errors.Is(err, ledger.ErrRestored):
 		return &exitError{exitIntegrity, fmt.Errorf("%w: what came after the backup may be known to others, so the log has to begin a new epoch\nnext: ledgerd epoch new --from %s --data NEWDIR --reason loss", err, data)}
@@ -101,6 +108,24 @@ func openFault(data string, err error) error {
 		return usagef("%w; is %s a data directory? \"ledgerd init --data %s\" makes one", err, data, data)
 	}
 	return err
+}
+
+// noDirectory says what is wrong with a data directory that is a file, an export,
+// or holds no log; nil where it is none of these.
+func noDirectory(data string, err error) error {
+	has := func(name string) bool { _, err := os.Lstat(filepath.Join(data, name)); return err == nil }
+	info, fault := os.Stat(data)
+	switch {
+	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
+	case fault == nil && !info.IsDir():
+		return usagef("%s is a file, no directory", data)
+	case fault != nil || !holdsFiles(data) || has("db"):
+	case has("tile") && has("checkpoint"):
+		return usagef("%s is an export, for auditors (verify --export %s), and no data directory", data, data)
+	default:
+		return usagef("%s holds no log (no %s): it is no data directory, or not whole any more; \"ledgerd restore\" makes one of a backup", data, filepath.Join(data, "db"))
+	}
+	return nil
 }
 
 // plain is the text of an error without what the storage engine puts in for

@@ -317,7 +317,10 @@ func (f *Feed) open(ctx context.Context, create bool) (jetstream.Stream, error) 
 	got.Description, got.MaxBytes, got.MaxAge, got.Duplicates = want.Description, want.MaxBytes, want.MaxAge, want.Duplicates
 	got.MaxConsumers, got.ConsumerLimits, got.MaxMsgSize = want.MaxConsumers, want.ConsumerLimits, want.MaxMsgSize
 	if !reflect.DeepEqual(got, want) {
-		return nil, fmt.Errorf("%w: stream %s was made otherwise: %+v", ErrDisagrees, want.Name, got)
+		if origin := got.Metadata[streamOriginKey]; origin != f.o.Origin {
+			return nil, fmt.Errorf("%w: stream %s is of the log %q", ErrDisagrees, want.Name, origin)
+		}
+		return nil, fmt.Errorf("%w: stream %s was not made by ledgerd, or was changed", ErrDisagrees, want.Name)
 	}
 	if !create {
 		return stream, nil
