@@ -146,20 +146,24 @@ func TestHostileServers(t *testing.T) {
 		does http.HandlerFunc
 		exit int
 	}{
-		"hangs":            {"/tile/entries/002", hang, 2},
-		"hangs at a tile":  {"/tile/0/001", hang, 2},
-		"drips":            {"/tile/entries/002", drip, 2},
-		"endless bundle":   {"/tile/entries/002", endless, 1},
-		"endless tile":     {"/tile/0/001", endless, 1},
-		"500":              {"/tile/entries/002", status(500), 2},
-		"401":              {"/tile/entries/", status(401), 2},
-		"403":              {"/tile/entries/", status(403), 2},
-		"204":              {"/tile/entries/", status(204), 2},
-		"always busy":      {"/tile/entries/004", status(503), 2},
-		"404 for a tile":   {"/tile/0/001", status(404), 1},
-		"partial content":  {"/tile/entries/002", status(206), 2},
-		"elsewhere":        {"/tile/entries/", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL+r.URL.Path, http.StatusFound) }, 2},
-		"round in circles": {"/tile/0/", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, http.StatusMovedPermanently) }, 2},
+		"hangs":           {"/tile/entries/002", hang, 2},
+		"hangs at a tile": {"/tile/0/001", hang, 2},
+		"drips":           {"/tile/entries/002", drip, 2},
+		"endless bundle":  {"/tile/entries/002", endless, 1},
+		"endless tile":    {"/tile/0/001", endless, 1},
+		"500":             {"/tile/entries/002", status(500), 2},
+		"401":             {"/tile/entries/", status(401), 2},
+		"403":             {"/tile/entries/", status(403), 2},
+		"204":             {"/tile/entries/", status(204), 2},
+		"always busy":     {"/tile/entries/004", status(503), 2},
+		"404 for a tile":  {"/tile/0/001", status(404), 1},
+		"partial content": {"/tile/entries/002", status(206), 2},
+		"elsewhere": {"/tile/entries/", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, other.URL+r.URL.Path, http.StatusFound)
+		}, 2},
+		"round in circles": {"/tile/0/", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, r.URL.Path, http.StatusMovedPermanently)
+		}, 2},
 		"gzip": {"/tile/entries/002", func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
 			_, _ = w.Write(packed(good[r.URL.Path[1:]]))
