@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ledgerd/ledgerd/client"
+	"github.com/ledgerd/ledgerd/internal/projection"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -87,6 +88,7 @@ type doctor struct {
 	asked                   bool // for the server
 	ready                   readyContent
 	findings                []finding
+	folded                  *projection.State // nil where the log cannot be folded, or not in a moment
 }
 
 func (d *doctor) ok(check, format string, args ...any) {
@@ -104,6 +106,8 @@ func (d *doctor) fail(check string, exit int, next, format string, args ...any) 
 func (d *doctor) examine(ctx context.Context) {
 	d.readReady()
 	d.directory()
+	d.marks()
+	d.fold()
 	d.keyFiles()
 	d.leftovers()
 	d.holder()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/ledger"
+	"github.com/ledgerd/ledgerd/internal/projection"
 	"github.com/ledgerd/ledgerd/internal/store"
 )
 
@@ -60,17 +61,19 @@ func (d *doctor) directory() {
 // keyFiles looks at the key files; whether they are this ledger's, log does.
 func (d *doctor) keyFiles() {
 	var open, gone []string
-	for _, name := range []string{"checkpoint.key", "checkpoint.vkey", "permit.key", "seal.key", "admin.nk"} {
-		info, err := os.Stat(d.keyPath(name))
-		switch {
-		case errors.Is(err, fs.ErrNotExist) && (name == "checkpoint.key" || name == "permit.key" || name == "seal.key") && d.rotated(name):
-		case errors.Is(err, fs.ErrNotExist) && name == "admin.nk":
-			d.ok("admin-key", "not here; good, if it is kept elsewhere")
-		case err != nil:
+	for _, name := range d.keysWanted() {
+		if _, err := os.Stat(d.keyPath(name)); err != nil {
 			gone = append(gone, name)
-		case info.Mode().Perm()&0o077 != 0 && name != "checkpoint.vkey":
-			open = append(open, name)
 		}
+	}
+	secret, _ := filepath.Glob(d.keyPath("*.key"))
+	for _, path := range append(secret, d.keyPath("admin.nk")) {
+		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o077 != 0 {
+			open = append(open, filepath.Base(path))
+		}
+	}
+	if _, err := os.Stat(d.keyPath("admin.nk")); errors.Is(err, fs.ErrNotExist) {
+		d.ok("admin-key", "not here; good, if it is kept elsewhere")
 	}
 	switch {
 	case len(gone) > 0:
@@ -82,11 +85,52 @@ func (d *doctor) keyFiles() {
 	}
 }
 
-// rotated reports whether there are later keys of the kind of a file.
-func (d *doctor) rotated(name string) bool {
-	kind, _, _ := strings.Cut(name, ".")
-	later, err := filepath.Glob(d.keyPath(kind + "-*.key"))
-	return err == nil && len(later) > 0
+// keysWanted names the files of the keys in force, the first ones where the log
+// cannot be asked.
+func (d *doctor) keysWanted() []string {
+	names := []string{"checkpoint.vkey"}
+	if d.folded == nil {
+		return append(names, "checkpoint.key", "permit.key", "seal.key")
+	}
+	for kind, keys := range map[string][]projection.SigningKey{events.KeyCheckpoint: d.folded.CheckpointKeys(), events.KeyPermit: d.folded.PermitKeys()} {
+		for _, k := range keys {
+			if k.Until == 0 {
+				names = append(names, ledger.KeyFile(kind, k.Number, "key"))
+			}
+		}
+	}
+	names = append(names, ledger.KeyFile(events.KeySeal, max(d.folded.SealNumber(), 1), "key"))
+	slices.Sort(names)
+	return names
+}
+
+// fold reads which keys are in force, where that does not take long.
+func (d *doctor) fold() {
+	st, err := store.OpenReadOnly(d.data, store.Options{})
+	if err != nil {
+		return // log says so
+	}
+	defer st.Close()
+	if st.Durable() > foldWarn {
+		return
+	}
+	if old, err := ledger.ReadOld(d.data, st); err == nil {
+		d.folded = old.State
+	}
+}
+
+// marks says what lies in the directory that keeps it from being served.
+func (d *doctor) marks() {
+	for _, m := range []struct{ file, detail, next string }{
+		{ledger.ContinuedFile, "another epoch continues this log: it is not served", "serve that one; this one can be verified and exported"},
+		{ledger.RestoredFile, "restored from a backup: it is not served", "ledgerd epoch new --from " + d.data + " --data NEWDIR --reason loss"},
+		{ledger.ManifestFile, "this is a backup: it is not served", "ledgerd restore --from " + d.data + " --data NEWDIR"},
+	} {
+		if _, err := os.Lstat(filepath.Join(d.data, m.file)); err == nil {
+			d.fail("served", exitIntegrity, m.next, "%s", m.detail)
+			return
+		}
+	}
 }
 
 // leftovers finds what an init that was killed left beside the directory.
@@ -257,38 +301,33 @@ func (d *doctor) lastTime(last events.Time) {
 	}
 }
 
-// noteKeys looks whether the signing keys are those that event 1 names.
+// noteKeys looks whether the signing keys are those that the log names.
 func (d *doctor) noteKeys(created *events.LedgerCreated) note.Verifier {
-	fits := func(check, file, vkey string) note.Verifier {
-		verifier, err := note.NewVerifier(vkey)
-		if err != nil {
-			d.fail(check, exitIntegrity, "run verify --data "+d.data, "event 1 names no usable key: %s", err)
-			return nil
-		}
-		text, err := os.ReadFile(d.keyPath(file))
-		if err != nil {
-			return verifier // keyFiles has said so
-		}
-		signer, err := note.NewSigner(strings.TrimSpace(string(text)))
-		if err == nil {
-			var b []byte
-			if b, err = note.Sign(&note.Note{Text: "ledgerd doctor\n"}, signer); err == nil {
-				_, err = note.Open(b, note.VerifierList(verifier))
-			}
-		}
-		if err != nil {
-			d.fail(check, exitIntegrity, keysCopy, "keys/%s is not this ledger's: %s", file, err)
-			return verifier
-		}
-		d.ok(check, "keys/%s is the one that event 1 names", file)
-		return verifier
+	checkpoint := []projection.SigningKey{{Number: 1, Public: created.CheckpointKey, From: 1}}
+	permit := []projection.SigningKey{{Number: 1, Public: created.PermitKey, From: 1}}
+	if d.folded != nil {
+		checkpoint, permit = d.folded.CheckpointKeys(), d.folded.PermitKeys()
 	}
-	verifier := fits("checkpoint-key", "checkpoint.key", created.CheckpointKey)
-	fits("permit-key", "permit.key", created.PermitKey)
-	if text, err := os.ReadFile(d.keyPath("checkpoint.vkey")); err == nil && strings.TrimSpace(string(text)) != created.CheckpointKey {
-		d.fail("checkpoint-vkey", exitIntegrity, keysCopy, "keys/checkpoint.vkey is not the key that event 1 names")
+	d.keysFit("checkpoint-key", events.KeyCheckpoint, checkpoint)
+	d.keysFit("permit-key", events.KeyPermit, permit)
+	verifier, err := note.NewVerifier(created.CheckpointKey)
+	if err != nil {
+		d.fail("checkpoint-key", exitIntegrity, "run verify --data "+d.data, "event 1 names no usable key: %s", err)
+		return nil
 	}
 	return verifier
+}
+
+func (d *doctor) keysFit(check, kind string, keys []projection.SigningKey) {
+	for _, k := range keys {
+		err := ledger.KeyFits(d.keyPath(""), kind, k)
+		switch {
+		case err == nil && k.Until == 0:
+			d.ok(check, "keys/%s is the one that event %d names", ledger.KeyFile(kind, k.Number, "key"), k.From)
+		case err != nil && !errors.Is(err, fs.ErrNotExist): // keyFiles says what is not there
+			d.fail(check, exitIntegrity, keysCopy, "%s", err)
+		}
+	}
 }
 
 func (d *doctor) adminKey(created *events.LedgerCreated) {
@@ -391,6 +430,10 @@ func (d *doctor) engine(st *store.Store) {
 		d.ok("format", "Pebble format %d, %s in %d tables", stats.Format, bytesText(stats.DiskBytes), stats.Tables)
 	}
 	seq, ok, err := st.StateSeq()
+	if _, fault := ledger.StoredState(d.data, st); err == nil && ok && fault != nil && !errors.Is(fault, fs.ErrNotExist) {
+		d.warn("state", "nothing, if the keys are right: the next start folds the whole log and writes it anew", "what is written down cannot be used: %s", plain(fault))
+		return
+	}
 	behind := st.Durable() - min(seq, st.Durable())
 	switch {
 	case err != nil:
