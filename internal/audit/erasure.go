@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -58,23 +59,29 @@ func (x *erasures) note(position uint64, e *entry) {
 }
 
 // of is the first erasure that covers a payload, nil where none does.
-func (x *erasures) of(l *lack, bySeq map[uint64]*erasure) *erasure {
-	if er := bySeq[l.seq]; er != nil {
+func (x *erasures) of(l *lack, bySeq map[uint64]*erasure, owners map[string]*events.Covering) *erasure {
+	if er := bySeq[l.seq]; er != nil || !l.mayErase {
 		return er
 	}
-	for _, er := range x.all {
-		if er.body.Owner != "" && er.body.Owner == l.owner && l.mayErase && l.seq < er.body.Before {
-			return er
-		}
+	under := owners[l.owner].Over(l.seq)
+	if under == 0 {
+		return nil
 	}
-	return nil
+	i, _ := slices.BinarySearchFunc(x.all, under, func(er *erasure, under uint64) int { return cmp.Compare(er.Under, under) })
+	return x.all[i]
 }
 
 // settle holds what is missing, and what is not, against what the log says was
 // erased.
 func (v *Verifier) settle() {
-	bySeq := map[uint64]*erasure{}
+	bySeq, owners := map[uint64]*erasure{}, map[string]*events.Covering{}
 	for _, er := range v.erasures.all {
+		if owner := er.body.Owner; owner != "" {
+			if owners[owner] == nil {
+				owners[owner] = &events.Covering{}
+			}
+			owners[owner].Add(er.Under, er.body.Before)
+		}
 		for _, seq := range er.body.Seqs {
 			if bySeq[seq] == nil && seq < er.Under {
 				bySeq[seq] = er
@@ -84,7 +91,7 @@ func (v *Verifier) settle() {
 	missing := make(map[uint64]bool, len(bySeq))
 	for i := range v.lacks {
 		l := &v.lacks[i]
-		er := v.of(l, bySeq)
+		er := v.of(l, bySeq, owners)
 		switch {
 		case er == nil:
 			v.fault(Fault{Check: "payloads", Seq: l.seq, Expected: "the payload", Found: "none, and no event says that it was erased"})

@@ -1,6 +1,9 @@
 package events
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // The event types of erasure and of holds.
 const (
@@ -114,6 +117,30 @@ func (e *Event) Sealed() (owner string, mayErase bool) {
 		return e.Agent, true
 	}
 	return "", false
+}
+
+// Covering are erasures of all that one owner has, to be asked which is the first
+// that a payload falls under.
+type Covering struct{ under, before []uint64 }
+
+// Add adds the next such erasure of a log: the seq of its event, and its Before.
+func (c *Covering) Add(under, before uint64) {
+	if n := len(c.before); n > 0 {
+		before = max(before, c.before[n-1])
+	}
+	c.under, c.before = append(c.under, under), append(c.before, before)
+}
+
+// Over is the first erasure over the payload beside event seq, 0 for none.
+func (c *Covering) Over(seq uint64) uint64 {
+	if c == nil {
+		return 0
+	}
+	i, _ := slices.BinarySearch(c.before, seq+1)
+	if i == len(c.before) {
+		return 0
+	}
+	return c.under[i]
 }
 
 // Covers reports whether the erasure is of the payload that event e commits to.

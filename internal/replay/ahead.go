@@ -43,44 +43,49 @@ type aheadPayload struct {
 	code    reason.Code
 }
 
-// readAhead calls take with each stretch of the log, in order, until an error.
+// readAhead calls take with each stretch of the log, in order, until an error or a
+// stretch that is short. What it takes is bounded by what it reads, not by the size
+// that the source says.
 func (s *Source) readAhead(take func(*stretch) error) error {
-	stretches := make([]chan *stretch, (s.Size+stretchSize-1)/stretchSize)
-	next := make(chan int, len(stretches))
-	for i := range stretches {
-		stretches[i] = make(chan *stretch, 1)
-		next <- i
+	type job struct {
+		from  uint64
+		ready chan *stretch
 	}
-	close(next)
 	workers := runtime.GOMAXPROCS(0)
-	room, done := make(chan struct{}, 2*workers), make(chan struct{})
+	jobs, ordered, done := make(chan job), make(chan chan *stretch, 2*workers), make(chan struct{})
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer close(done)
+	running.Go(func() {
+		defer close(jobs)
+		defer close(ordered)
+		for from := uint64(1); from <= s.Size; from += stretchSize {
+			next := job{from, make(chan *stretch, 1)}
+			select {
+			case ordered <- next.ready:
+			case <-done:
+				return
+			}
+			select {
+			case jobs <- next:
+			case <-done:
+				return
+			}
+		}
+	})
 	for range workers {
 		running.Go(func() {
-			for {
-				select {
-				case room <- struct{}{}:
-				case <-done:
-					return
-				}
-				i, more := <-next
-				if !more {
-					return
-				}
-				from := uint64(i)*stretchSize + 1
-				stretches[i] <- s.stretch(from, min(from+stretchSize-1, s.Size))
+			for next := range jobs {
+				next.ready <- s.stretch(next.from, min(next.from+stretchSize-1, s.Size))
 			}
 		})
 	}
-	for _, ready := range stretches {
+	for ready := range ordered {
 		t := <-ready
-		<-room
 		if err := take(t); err != nil {
 			return err
 		}
-		if t.err != nil {
+		if t.err != nil || len(t.events) < stretchSize {
 			return t.err
 		}
 	}

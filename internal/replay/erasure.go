@@ -63,13 +63,22 @@ func (r *run) erased() error {
 		return nil
 	}
 	r.Erased = map[uint64]uint64{}
+	named, owners := r.coverings()
 	for _, l := range r.lacks {
 		e, err := r.logged(l.seq)
 		if err != nil {
 			return err
 		}
-		under := r.s.ErasedBy(e)
-		if under == 0 {
+		owner, mayErase := e.Sealed()
+		under := named[l.seq]
+		switch {
+		case under != 0 && !mayErase:
+			r.find(under, "no erasure of the payload of event "+uintText(l.seq)+", which is never erased", "one")
+			continue
+		case under == 0 && mayErase:
+			under = owners[owner].Over(l.seq)
+		}
+		if !r.erasures[under] { // what no judged decision erased is missing
 			continue
 		}
 		r.Erased[under]++
@@ -85,6 +94,25 @@ func (r *run) erased() error {
 		}
 	}
 	return nil
+}
+
+// coverings are the erasures that the log says, by the payload that they name and
+// by the owner all of whose they are.
+func (r *run) coverings() (named map[uint64]uint64, owners map[string]*events.Covering) {
+	named, owners = map[uint64]uint64{}, map[string]*events.Covering{}
+	for _, er := range r.s.Erasures() {
+		for _, seq := range er.Seqs {
+			named[seq] = er.Seq
+		}
+		if er.Owner == "" {
+			continue
+		}
+		if owners[er.Owner] == nil {
+			owners[er.Owner] = &events.Covering{}
+		}
+		owners[er.Owner].Add(er.Seq, er.Before)
+	}
+	return named, owners
 }
 
 func (r *run) logged(seq uint64) (*events.Event, error) {

@@ -43,8 +43,13 @@ func (r *run) whole(found logged, d *events.Decision) error {
 		} else {
 			r.lacking(c.lackSeq, c.lack)
 		}
-		r.checkBase(found.Seq, d)
-		r.unjudge()
+		r.doubt(found.Seq, d)
+		r.doubtSteps(&found, d)
+		if r.unjudged = true; c.lack == lackContent {
+			r.slots = anything()
+		} else {
+			r.slots = r.follows(d)
+		}
 	} else {
 		r.Judged++
 	}
@@ -67,7 +72,7 @@ func (r *run) judge(c *evidence, found *logged, d *events.Decision) error {
 	o := ledger.Decide(r.s, &c.proposal)
 	if o.Retry != 0 {
 		r.find(found.Seq, "no event: it is the operation that "+describeSeq(o.Retry)+" has decided", describe(&found.Event))
-		r.unjudge()
+		r.unjudged, r.slots = true, anything()
 		return nil
 	}
 	if priorMissing && o.Decision.Reason == string(reason.OperationIDConflict) {
@@ -362,6 +367,9 @@ func (r *run) effect(found logged) error {
 	}
 	effect := r.due[at]
 	r.due = r.due[at+1:]
+	if _, ok := effect.Body.(*events.PayloadErased); ok {
+		r.erasures[found.Seq] = true
+	}
 	if accepted, ok := found.Body.(*events.ClockAccepted); ok { // what the wall clock showed nobody can tell again
 		if want, ok := effect.Body.(*events.ClockAccepted); ok {
 			want.Wall = accepted.Wall

@@ -44,7 +44,7 @@ func Rejudge(src Source, c Candidate, last uint64) (*Rejudged, error) {
 	}
 	out := &Rejudged{Flips: []Flip{}, Unjudged: map[string]uint64{}}
 	src.State = nil
-	r := &run{src: src, s: projection.New()}
+	r := &run{src: src, s: projection.New(), erasures: map[uint64]bool{}}
 	r.judged = func(found *logged, d *events.Decision, p *ledger.Proposal, missing string) {
 		switch {
 		case found.Seq < from || !proposed(r.s, d):

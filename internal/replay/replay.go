@@ -92,6 +92,10 @@ type Report struct {
 	Erased       map[uint64]uint64
 	ErasedEvents uint64
 
+	// UnjudgedSteps are the decisions on steps that were compared only as far as
+	// they go without the procedure, be it erased or missing.
+	UnjudgedSteps uint64
+
 	Findings []Finding // the first FindingsMax
 	Found    uint64    // all of them
 
@@ -151,8 +155,9 @@ type run struct {
 	leaves   []events.Hash // theirs
 	decision events.Event
 	due      []ledger.Effect // what must still follow from decision
-	unjudged bool            // decision could not be judged: what follows is taken as it is
-	still    []following     // what may then follow; nil for anything
+	unjudged bool            // decision could not be judged
+	slots    []slot          // what may still follow from it then
+	erasures map[uint64]bool // the payload.erased that follow from judged decisions
 	opening  bool            // nothing but doubt has come since ledger.opened
 	lacks    []lack
 	lack     int // how many of lacks there were with that of decision; 0 where it lacks nothing
@@ -176,7 +181,7 @@ type logged struct {
 
 // Run judges the log again from event 1.
 func Run(src Source) Report {
-	r := &run{src: src, s: projection.New()}
+	r := &run{src: src, s: projection.New(), erasures: map[uint64]bool{}}
 	r.Err = r.all()
 	return r.Report
 }
@@ -305,7 +310,7 @@ func (r *run) ended(seq uint64, found string) {
 	for _, effect := range r.due {
 		r.find(seq, r.dueText(effect), found)
 	}
-	r.unended(seq, found)
+	r.mustFollow(seq, found)
 	r.due, r.unjudged = nil, false
 }
 

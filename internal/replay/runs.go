@@ -22,7 +22,7 @@ func (r *run) stepAtMoment(found logged, d *events.Decision) error {
 	current := r.s.Run(d.RunID)
 	if current == nil || !current.Idle() || ledger.Ending(current) != nil {
 		r.find(found.Seq, "no decision: there is no step to judge", describe(&found.Event))
-		r.unjudge()
+		r.unjudged, r.slots = true, anything()
 		return r.apply(&found, nil)
 	}
 	steps, salt, err := r.procedure(current)
@@ -31,7 +31,8 @@ func (r *run) stepAtMoment(found logged, d *events.Decision) error {
 	}
 	if len(steps) != len(current.Steps) {
 		r.lacking(current.Decision, lackProcedure)
-		r.unjudge()
+		r.doubtMoment(&found, d, current)
+		r.unjudged, r.slots = true, r.momentFollows(d, current)
 		return r.apply(&found, nil)
 	}
 	n := current.Next

@@ -44,6 +44,9 @@ func (a *arguments) replay(report *audit.Report, source replay.Source) audit.Che
 	for _, under := range slices.Sorted(maps.Keys(r.Erased)) {
 		check.Text += fmt.Sprintf(", %d could not be: erased under #%d", r.Erased[under], under)
 	}
+	if r.UnjudgedSteps > 0 {
+		check.Text += fmt.Sprintf(", %d decisions on steps not judged whole", r.UnjudgedSteps)
+	}
 	if r.Stored {
 		check.Text += fmt.Sprintf(", the stored state of seq %d compared", r.StoredSeq)
 	}
