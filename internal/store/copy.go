@@ -20,6 +20,9 @@ func (s *Store) CopyTo(dir string) error {
 	if s.frozen == nil {
 		return s.Checkpoint(dir)
 	}
+	if s.frozen.bare {
+		return errors.New("its write-ahead logs were dropped")
+	}
 	to := dbDir(s.fs, dir)
 	if _, err := vacant(s.fs, to); err != nil {
 		return fmt.Errorf("copy to %s: %w", dir, err)

@@ -21,6 +21,24 @@ import (
 type frozenFS struct {
 	vfs.FS // in memory: logs, manifests, markers, options
 	tables map[string]vfs.File
+	bare   bool // without its logs
+}
+
+// DropLogs frees the copies of the write-ahead logs in memory, which opening for
+// reading has read. A log of some length has 200 MiB of them. The store cannot
+// be copied any more.
+func (s *Store) DropLogs() error {
+	if s.frozen == nil {
+		return nil
+	}
+	s.frozen.bare = true
+	names, err := s.frozen.List(frozenDir)
+	for _, name := range names {
+		if _, isLog := logNumber(name); isLog {
+			err = errors.Join(err, s.frozen.Remove(s.frozen.PathJoin(frozenDir, name)))
+		}
+	}
+	return err
 }
 
 // frozenDir is where a frozenFS shows the directory.

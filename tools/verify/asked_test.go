@@ -23,7 +23,7 @@ func TestWhatWouldBeIgnoredIsRefused(t *testing.T) {
 		says(t, audit.ExitImpossible, "--compare alone", append(alone[:5:5], more...)...)
 	}
 	for _, more := range [][]string{{"--checkpoint", a, "--checkpoint", a}, {"--replay", "--replay"}, {"--vkey", l.VKey}, {"--checkpoint", a, "--seen", "", "--skew", "1s"}, {"--skew", "1m"}, {"--checkpoint", a, "--skew", "1m"}} {
-		says(t, audit.ExitImpossible, "usage:", append(whole[:4:4], more...)...)
+		says(t, audit.ExitImpossible, "see verify --help", append(whole[:4:4], more...)...)
 	}
 }
 

@@ -433,7 +433,7 @@ func TestExitCodes(t *testing.T) {
 		{"both named", []string{"--export", good, "--data", good}, 2, "--data and --export"},
 		{"empty name", []string{"--export", ""}, 2, "names no directory"},
 		{"empty checkpoint name", []string{"--export", good, "--checkpoint", ""}, 2, "names no file"},
-		{"unknown flag", []string{"--export", good, "--force"}, 2, "usage: verify"},
+		{"unknown flag", []string{"--export", good, "--force"}, 2, "not defined"},
 		{"argument", []string{"--export", good, "more"}, 2, "no flag"},
 		{"unknown format", []string{"--export", good, "-o", "xml"}, 2, "text or json"},
 		{"no faults", []string{"--export", good, "--faults", "0"}, 2, "at least 1"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -71,6 +72,9 @@ func (a *arguments) openData() (*subject, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if err := d.Store.DropLogs(); err != nil {
+		return nil, errors.Join(err, d.Close())
 	}
 	source := d.Source()
 	return &subject{
