@@ -91,10 +91,12 @@ type Verifier struct {
 	ops    operations
 	again  func(from, to uint64, fn func(seq uint64, event []byte) error) error // reads the log once more; nil where nothing can
 
-	from   uint64                 // events before it were verified earlier
-	leaf   events.Hash            // of the last position; zero where unknown
-	next   uint64                 // seq the next entry must have
-	time   events.Time            // of the last entry that parsed
+	from    uint64          // events before it were verified earlier
+	leaf    events.Hash     // of the last position; zero where unknown
+	next    uint64          // seq the next entry must have
+	time    events.Time     // of the last entry that parsed
+	carried map[uint64]bool // erasures that were under way: whether they are done by now
+
 	roots  map[uint64]events.Hash // root at the sizes that are asked for
 	origin string                 // as event 1 says
 	vkey   string                 // as event 1 says
@@ -114,7 +116,7 @@ type Verifier struct {
 func NewVerifier(checkpoint []byte, opts Options) (*Verifier, error) {
 	v := &Verifier{
 		opts: opts, signed: checkpoint, next: 1, examiner: examiner{links: opts.LinksOnly},
-		roots: map[uint64]events.Hash{}, report: newReport(opts.FaultsMax), ops: newOperations(), clock: newClock(opts.Brackets, opts.Skew),
+		roots: map[uint64]events.Hash{}, carried: map[uint64]bool{}, report: newReport(opts.FaultsMax), ops: newOperations(), clock: newClock(opts.Brackets, opts.Skew),
 	}
 	v.examiner.ops = &v.ops
 	if opts.VKey != "" {

@@ -419,5 +419,10 @@ func (v *Verifier) payloadCheck() Check {
 	case v.looked.sealed > 0 && c.Status == Pass:
 		c.Open = fmt.Sprintf("%d sealed payloads are not here or not open: their commitments are part of the log, their contents were not checked", v.looked.sealed)
 	}
+	for _, under := range slices.Sorted(maps.Keys(v.carried)) {
+		if v.carried[under] {
+			c.Text += fmt.Sprintf("; the erasure under #%d was carried out while this looked", under)
+		}
+	}
 	return c
 }

@@ -29,6 +29,10 @@ type Source struct {
 	// Keys, if set, lists the names of the data keys that payloads are sealed under.
 	Keys func() ([]string, error)
 
+	// CarriedOut, if set, reports whether the erasure of event under has come to
+	// its end since the log was opened, where it had not before.
+	CarriedOut func(under uint64) bool
+
 	// Strangers, if set, lists what lies in the store and belongs to no log.
 	Strangers func() ([]string, error)
 

@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ledgerd/ledgerd/internal/audit"
 	"github.com/ledgerd/ledgerd/internal/events"
@@ -30,20 +31,22 @@ import (
 type Dir struct {
 	Store *store.Store
 
+	dir    string
 	anchor []byte
 	seals  []cipher.AEAD // the seal keys in DIR/keys; none: what is sealed stays closed
 	mu     sync.Mutex
+	polls  int                    // made of an erasure under way
 	keys   map[string]cipher.AEAD // data keys by owner
 }
 
 // Open opens the log in dir as it is at this moment. Without an anchor, or
 // without the key that opens sealed payloads, it shows the rest.
 func Open(dir string) (*Dir, error) {
-	d := &Dir{keys: map[string]cipher.AEAD{}}
+	d := &Dir{dir: dir, keys: map[string]cipher.AEAD{}}
 	// The anchor comes first: the log only grows, so what is opened after it
 	// must reach it.
 	var err error
-	if d.anchor, err = os.ReadFile(filepath.Join(dir, "anchor")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if d.anchor, err = readSmall(filepath.Join(dir, "anchor")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	// So do the seal keys, and they come again after it: what the log at that
@@ -87,7 +90,7 @@ func (d *Dir) Close() error { return d.Store.Close() }
 
 // Source is the log with everything beside it.
 func (d *Dir) Source() *audit.Source {
-	return &audit.Source{Size: d.Store.Durable(), Checkpoint: d.anchor, Events: d.Store.Events, Payload: d.Payload, Payloads: d.payloads, Hashes: d.Store.ReadHashes, Keys: d.Store.DataKeys, Strangers: d.strangers}
+	return &audit.Source{Size: d.Store.Durable(), Checkpoint: d.anchor, Events: d.Store.Events, Payload: d.Payload, Payloads: d.payloads, Hashes: d.Store.ReadHashes, Keys: d.Store.DataKeys, CarriedOut: d.carriedOut, Strangers: d.strangers}
 }
 
 // payloads is Payload over a range.
@@ -106,6 +109,34 @@ func (d *Dir) payloads(from, to uint64) (audit.PayloadWalk, error) {
 		},
 		End: walk.End,
 	}, nil
+}
+
+const (
+	erasurePolls = 10 // how often it is looked whether an erasure is done
+	erasurePoll  = 500 * time.Millisecond
+)
+
+// carriedOut waits for an erasure that the log has the event of and that was not
+// done when it was opened: a writer at work does it behind the event.
+func (d *Dir) carriedOut(under uint64) bool {
+	mark, err := d.Store.Purged()
+	if err != nil || mark >= under {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for ; d.polls < erasurePolls; d.polls++ {
+		time.Sleep(erasurePoll)
+		now, err := store.OpenReadOnly(d.dir, store.Options{})
+		if err != nil {
+			continue
+		}
+		mark, err = now.Purged()
+		if errors.Join(err, now.Close()) == nil && mark >= under {
+			return true
+		}
+	}
+	return false
 }
 
 // strangers lists keys in the store that belong to no log.
@@ -143,9 +174,23 @@ func sealKeys(dir string) (map[string]cipher.AEAD, error) {
 	return keys, nil
 }
 
+const smallMax = 64 << 10
+
+// readSmall reads a regular file. Another one could be read without end, or block.
+func readSmall(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > smallMax {
+		return nil, fmt.Errorf("%s is no regular file of at most %d bytes", path, smallMax)
+	}
+	return os.ReadFile(path)
+}
+
 // sealKey reads 64 hex digits; no file, or one that may not be read, is no key.
 func sealKey(path string) (cipher.AEAD, error) {
-	b, err := os.ReadFile(path)
+	b, err := readSmall(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return nil, nil
 	}

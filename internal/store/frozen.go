@@ -132,6 +132,9 @@ func dirState(sys vfs.FS, db string) string {
 }
 
 func (f *frozenFS) copy(sys vfs.FS, db, name string) error {
+	if err := regular(sys, sys.PathJoin(db, name)); err != nil {
+		return err
+	}
 	src, err := sys.Open(sys.PathJoin(db, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -154,6 +157,18 @@ func (f *frozenFS) copy(sys vfs.FS, db, name string) error {
 	return dst.Close()
 }
 
+// regular refuses what is there and no file: to open it could block.
+func regular(sys vfs.FS, path string) error {
+	info, err := sys.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%w: %s is no regular file", ErrCorrupt, path)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 func (f *frozenFS) holdTables(sys vfs.FS, db string) error {
 	names, err := sys.List(db)
 	if err != nil {
@@ -163,7 +178,11 @@ func (f *frozenFS) holdTables(sys vfs.FS, db string) error {
 		if ext := path.Ext(name); ext != ".sst" && ext != ".blob" {
 			continue
 		}
-		t, err := sys.Open(sys.PathJoin(db, name))
+		var t vfs.File
+		err := regular(sys, sys.PathJoin(db, name))
+		if err == nil {
+			t, err = sys.Open(sys.PathJoin(db, name))
+		}
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -408,6 +408,27 @@ func notErased(t *testing.T) {
 	}
 }
 
+// An erasure that a writer carries out while its log is looked at is no fault of
+// the log: whether it is done by now is asked, once.
+func TestR83_AnErasureUnderWayIsNoFault(t *testing.T) {
+	l, seq, under := erased(t)
+	for _, done := range []bool{true, false} {
+		asked := 0
+		s := l.Source()
+		s.CarriedOut = func(which uint64) bool {
+			asked++
+			return done && which == under
+		}
+		r, err := audit.VerifyLog(s, audit.Options{VKey: l.VKey})
+		if err != nil || asked != 1 {
+			t.Fatalf("%v, asked %d times", err, asked)
+		}
+		if found := len(r.Faults) > 0 && r.Faults[0].Seq == seq; found == done || (r.Exit == audit.ExitPass) != done {
+			t.Errorf("done %v: exit %d, %v", done, r.Exit, r.Faults)
+		}
+	}
+}
+
 // tornTail: the write-ahead log ends in the midst of a batch. What is behind the
 // anchor may be missing, since nobody was answered from it; what is before it may
 // not, and is named.
