@@ -29,8 +29,7 @@ type app struct {
 
 // laterCommands come with later releases; naming them is no typing mistake.
 var laterCommands = []string{
-	"approve", "mcp",
-	"payload", "watch",
+	"approve", "mcp", "watch",
 }
 
 const exitCodes = `Exit codes:

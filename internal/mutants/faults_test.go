@@ -1053,7 +1053,7 @@ var faults = []fault{
 	// Receipts and proofs.
 	{
 		name: "a proof under a root that nobody signed", pkg: "internal/audit", test: "TestR84_WhatAProofMustNotShow",
-		patches: []patch{{"internal/audit/proof.go", `	c, err := openCheckpoint(p.Checkpoint, key)
+		patches: []patch{{"internal/audit/proof.go", `	c, err := OpenCheckpoint(p.Checkpoint, key)
 	if err != nil {
 		return c, unsigned(key, err)
 	}
