@@ -31,7 +31,8 @@ func TestReadOnlyBesideALiveWriter(t *testing.T) {
 			l := newLedger(t, dir, opts)
 			l.filler = 600
 			var made atomic.Pointer[[][]byte] // what the readers may compare with
-			made.Store(&l.events)
+			none := l.events
+			made.Store(&none)
 			work := make(chan struct{}, 1) // a round of appends for each look
 			var wg sync.WaitGroup
 			wg.Go(func() {
