@@ -98,15 +98,16 @@ func (a *Anchor) Advance(signed []byte) error {
 }
 
 func (a *Anchor) write(signed []byte, at Checkpoint) error {
-	if err := writeFile(a.path, signed); err != nil {
+	if err := ReplaceFile(a.path, signed); err != nil {
 		return fmt.Errorf("write anchor: %w", err)
 	}
 	a.note, a.at = bytes.Clone(signed), at
 	return nil
 }
 
-// writeFile replaces path by b, whole and durably or not at all.
-func writeFile(path string, b []byte) error {
+// ReplaceFile replaces the file at path by b, whole and durably or not at all. It
+// uses path.tmp: one caller at a time for a path.
+func ReplaceFile(path string, b []byte) error {
 	tmp := path + ".tmp"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/ledgerd/ledgerd/internal/audit"
+	"github.com/ledgerd/ledgerd/internal/store"
 )
 
 // The times of a submitter, unless Options say otherwise.
@@ -175,7 +176,7 @@ func (s *Submitter) witness(ctx context.Context, i int, old uint64, note []byte)
 	w := s.o.Policy.Witnesses[i]
 	cosigned, at, state, err := s.cosign(ctx, w, old, note)
 	if err == nil {
-		err = writeFile(noteFile(s.o.Dir, w.Witness), cosigned)
+		err = store.ReplaceFile(noteFile(s.o.Dir, w.Witness), cosigned)
 		if err != nil {
 			state = Unavailable
 		}
@@ -212,7 +213,7 @@ func (s *Submitter) keep(note []byte, lines [][]byte) {
 	if before := s.Checkpoint(); sameText(before, note) {
 		cosigned = s.merge(before, note, lines)
 	}
-	if err := writeFile(filepath.Join(s.o.Dir, currentFile), cosigned); err != nil {
+	if err := store.ReplaceFile(filepath.Join(s.o.Dir, currentFile), cosigned); err != nil {
 		s.o.Log.Error("a cosigned checkpoint cannot be kept", "error", err)
 		return
 	}
@@ -220,7 +221,7 @@ func (s *Submitter) keep(note []byte, lines [][]byte) {
 	if !s.met(cosigned) {
 		return
 	}
-	if err := writeFile(filepath.Join(s.o.Dir, quorumFile), cosigned); err != nil {
+	if err := store.ReplaceFile(filepath.Join(s.o.Dir, quorumFile), cosigned); err != nil {
 		s.o.Log.Error("a cosigned checkpoint cannot be kept", "error", err)
 		return
 	}
