@@ -107,7 +107,7 @@ func (l *Ledger) carryOut(e *projection.Erasure) (err error) {
 		return err
 	}
 	l.sealer.forget(out.Keys)
-	if err := l.store.Purge(out, e.Seq); err != nil {
+	if err := l.store.Purge(e.Seq); err != nil {
 		return err
 	}
 	l.erasedTo.Store(e.Seq)

@@ -200,7 +200,7 @@ func (l *Ledger) wrapAnew(number uint64) error {
 	if err := l.dropOldState(number); err != nil {
 		return err
 	}
-	if err := l.store.Purge(store.Erasure{Keys: names}, l.erasedTo.Load()); err != nil {
+	if err := l.store.Purge(l.erasedTo.Load()); err != nil {
 		return err
 	}
 	l.sealer.drop(number)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -23,8 +24,9 @@ type Erasure struct {
 	NewKeys  map[string][]byte // wrapped data keys
 }
 
-// Erase does that, synced. Until Purge the bytes are still on disk. An error has
-// stopped the store.
+// Erase does that, synced, and notes in the same batch what Purge has then to
+// take off the disk: until it has, the bytes are there. An error has stopped the
+// store. Erase and Purge are called by one goroutine at a time.
 func (s *Store) Erase(e Erasure) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -35,18 +37,28 @@ func (s *Store) Erase(e Erasure) error {
 	}
 	b := s.db.NewBatch()
 	defer b.Close()
-	var err error
+	spans, err := s.purging()
+	note := func(key []byte, fault error) {
+		spans, err = append(spans, span{key, append(slices.Clone(key), 0)}), errors.Join(err, fault)
+	}
 	for _, name := range slices.Sorted(maps.Keys(e.NewKeys)) {
-		err = errors.Join(err, b.Set(nameKey(dataKeys, name), e.NewKeys[name], nil))
+		key := nameKey(dataKeys, name)
+		note(key, b.Set(key, e.NewKeys[name], nil))
 	}
 	for _, name := range e.Keys {
-		err = errors.Join(err, b.Delete(nameKey(dataKeys, name), nil))
+		key := nameKey(dataKeys, name)
+		note(key, b.Delete(key, nil))
 	}
 	for _, seq := range e.Payloads {
-		err = errors.Join(err, b.Delete(numKey(payloadKeys, seq), nil))
+		key := numKey(payloadKeys, seq)
+		note(key, b.Delete(key, nil))
 	}
 	for _, p := range e.Records {
-		err = errors.Join(err, b.Set(numKey(payloadKeys, p.Seq), p.Record, nil))
+		key := numKey(payloadKeys, p.Seq)
+		note(key, b.Set(key, p.Record, nil))
+	}
+	if err == nil && !b.Empty() {
+		err = b.Set(nameKey(metaKeys, purgingName), encodeSpans(join(spans)), nil)
 	}
 	if err == nil {
 		err = s.applySynced(b)
@@ -76,10 +88,11 @@ const (
 // ErrPending says that files which hold what was erased are still in use.
 var ErrPending = errors.New("files that hold erased bytes are still in use")
 
-// Purge takes the bytes that Erase has deleted out of tables and write-ahead log,
-// and then notes mark, which Purged returns. ErrPending says that they are out
-// of the log but not yet off the disk: somebody reads an old table.
-func (s *Store) Purge(e Erasure, mark uint64) error {
+// Purge takes the bytes of all that Erase has deleted or written over out of
+// tables and write-ahead log, and then notes mark, which Purged returns. ErrPending
+// says that they are out of the log but not yet off the disk: somebody reads an
+// old table. The next Purge, in this life of the store or another, goes on.
+func (s *Store) Purge(mark uint64) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
@@ -87,14 +100,17 @@ func (s *Store) Purge(e Erasure, mark uint64) error {
 	if s.frozen != nil {
 		return ErrReadOnly
 	}
-	err := s.purge(e)
+	err := s.purge()
 	if errors.Is(err, ErrPending) {
 		return err
 	}
 	if err == nil {
 		b := s.db.NewBatch()
 		defer b.Close()
-		if err = b.Set(nameKey(metaKeys, purgedName), binary.BigEndian.AppendUint64(nil, mark), nil); err == nil {
+		err = errors.Join(
+			b.Set(nameKey(metaKeys, purgedName), binary.BigEndian.AppendUint64(nil, mark), nil),
+			b.Delete(nameKey(metaKeys, purgingName), nil))
+		if err == nil {
 			err = s.applySynced(b)
 		}
 	}
@@ -104,7 +120,10 @@ func (s *Store) Purge(e Erasure, mark uint64) error {
 	return s.Err()
 }
 
-const purgedName = "purged"
+const (
+	purgedName  = "purged"
+	purgingName = "purging"
+)
 
 // Purged is the mark of the last Purge that came to its end, 0 before any.
 func (s *Store) Purged() (uint64, error) {
@@ -124,22 +143,16 @@ func (s *Store) Purged() (uint64, error) {
 
 // purge writes every table anew that overlaps what was erased, once without it,
 // and leaves no old write-ahead log.
-func (s *Store) purge(e Erasure) error {
+func (s *Store) purge() error {
 	if err := s.freshLogs(); err != nil {
 		return err
 	}
-	var keys [][]byte
-	for _, seq := range e.Payloads {
-		keys = append(keys, numKey(payloadKeys, seq))
+	spans, err := s.purging()
+	if err != nil {
+		return err
 	}
-	for _, p := range e.Records {
-		keys = append(keys, numKey(payloadKeys, p.Seq))
-	}
-	for _, name := range e.Keys {
-		keys = append(keys, nameKey(dataKeys, name))
-	}
-	for _, key := range keys {
-		if err := s.db.Compact(context.Background(), key, append(slices.Clone(key), 0), false); err != nil {
+	for _, sp := range spans {
+		if err := s.db.Compact(context.Background(), sp.lo, sp.hi, false); err != nil {
 			return err
 		}
 	}
@@ -152,6 +165,60 @@ func (s *Store) purge(e Erasure) error {
 			return ErrPending
 		}
 	}
+}
+
+// span is a stretch of keys that lie in tables with what was erased, from lo to
+// before hi.
+type span struct{ lo, hi []byte }
+
+const spansMax = 1024
+
+// join puts spans in order, each key in one; too many become one for each kind of
+// key, from the first to the last.
+func join(spans []span) (list []span) {
+	slices.SortFunc(spans, func(a, b span) int { return bytes.Compare(a.lo, b.lo) })
+	for _, sp := range spans {
+		n := len(list)
+		if n > 0 && (bytes.Compare(sp.lo, list[n-1].hi) <= 0 || len(spans) > spansMax && sp.lo[0] == list[n-1].lo[0]) {
+			if bytes.Compare(sp.hi, list[n-1].hi) > 0 {
+				list[n-1].hi = sp.hi
+			}
+			continue
+		}
+		list = append(list, sp)
+	}
+	return list
+}
+
+func encodeSpans(spans []span) (b []byte) {
+	for _, sp := range spans {
+		b = append(binary.AppendUvarint(b, uint64(len(sp.lo))), sp.lo...)
+		b = append(binary.AppendUvarint(b, uint64(len(sp.hi))), sp.hi...)
+	}
+	return b
+}
+
+// purging is what no Purge has come to the end of.
+func (s *Store) purging() (spans []span, err error) {
+	b, _, err := s.optional(nameKey(metaKeys, purgingName))
+	if err != nil {
+		return nil, err
+	}
+	var keys [][]byte
+	for len(b) > 0 {
+		n, size := binary.Uvarint(b)
+		if size <= 0 || n == 0 || n > uint64(len(b)-size) {
+			return nil, fmt.Errorf("%w: the list of what is to be purged", ErrCorrupt)
+		}
+		keys, b = append(keys, b[size:size+int(n)]), b[size+int(n):]
+	}
+	if len(keys)%2 != 0 {
+		return nil, fmt.Errorf("%w: the list of what is to be purged", ErrCorrupt)
+	}
+	for pair := range slices.Chunk(keys, 2) {
+		spans = append(spans, span{pair[0], pair[1]})
+	}
+	return spans, nil
 }
 
 // freshLogs flushes what is in memory, and goes on with new write-ahead logs

@@ -34,7 +34,8 @@
 //	                   golang.org/x/mod/sumdb/tlog.StoredHashIndex
 //	'k' name           a wrapped data key, opaque here
 //	'm' name           "format" and "origin", written once by Init; "purged",
-//	                   how far erased bytes are off the disk
+//	                   how far erased bytes are off the disk, and "purging",
+//	                   where more of them lie until they are
 //	'p' seq            the payload kept beside event seq, opaque here
 package store
 

@@ -96,6 +96,7 @@ func (s *Store) Strangers(fn func(key []byte)) error {
 		{nameKey(metaKeys, "format"), nameKey(metaKeys, "format\x00")},
 		{nameKey(metaKeys, "origin"), nameKey(metaKeys, "origin\x00")},
 		{nameKey(metaKeys, purgedName), nameKey(metaKeys, purgedName+"\x00")},
+		{nameKey(metaKeys, purgingName), nameKey(metaKeys, purgingName+"\x00")},
 		{numKey(payloadKeys, 1), numKey(payloadKeys, size+1)},
 		{{oldSnapshotKeys}, {oldSnapshotKeys + 1}},
 		{nil, nil},
