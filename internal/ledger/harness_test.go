@@ -49,7 +49,12 @@ func newDir(t testing.TB) ledger.Options {
 // what a crash would leave of it; keys and anchor are on disk.
 func newMem(t testing.TB) (ledger.Options, *vfs.MemFS) {
 	t.Helper()
-	o := newDir(t)
+	return inMem(t, newDir(t))
+}
+
+// inMem copies a ledger's database into memory.
+func inMem(t testing.TB, o ledger.Options) (ledger.Options, *vfs.MemFS) {
+	t.Helper()
 	sys := vfs.NewCrashableMem()
 	sys.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 40})
 	found, err := vfs.Clone(vfs.Default, sys, filepath.Join(o.Dir, "db"), filepath.Join(o.Dir, "db"), vfs.CloneSync)

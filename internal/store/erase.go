@@ -159,7 +159,7 @@ func (s *Store) purge() error {
 	for end := time.Now().Add(purgePatience); ; time.Sleep(purgePoll) {
 		m := s.db.Metrics()
 		if m.Table.ObsoleteCount == 0 && m.Table.ZombieCount == 0 {
-			return s.Err()
+			return errors.Join(syncDir(s.fs, dbDir(s.fs, s.dir)), s.Err()) // a removed file is back otherwise, once power fails
 		}
 		if time.Now().After(end) {
 			return ErrPending
