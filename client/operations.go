@@ -221,6 +221,7 @@ type (
 	Explanation  = wire.Explanation
 	Proof        = wire.Proof
 	Consistency  = wire.Consistency
+	Rotations    = wire.Rotations
 	Policy       = wire.Policy
 	Activated    = wire.Activated
 )
@@ -456,6 +457,12 @@ func (c *Client) Proof(ctx context.Context, seq uint64) (*Proof, error) {
 // ProofWithEvent is Proof with the event's bytes, for those who may read the log.
 func (c *Client) ProofWithEvent(ctx context.Context, seq uint64) (*Proof, error) {
 	return ask[Proof](ctx, c, "proof", map[string]any{"seq": seq, "event": true})
+}
+
+// Rotations asks for the events that brought the ledger's checkpoint keys, each
+// proved. It is for those who may read the whole log.
+func (c *Client) Rotations(ctx context.Context) (*Rotations, error) {
+	return ask[Rotations](ctx, c, "rotations", struct{}{})
 }
 
 // Consistency asks for the proof that the log of to events begins with that of

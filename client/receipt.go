@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"sync"
 
-	"golang.org/x/mod/sumdb/note"
-
 	"github.com/ledgerd/ledgerd/internal/audit"
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/reason"
@@ -35,13 +33,14 @@ func ParseReceipt(b []byte) (*Receipt, error) { return audit.ParseReceipt(b) }
 // Auditor holds a ledger to its receipts with a verifier key that came from
 // elsewhere: it takes no key from the ledger, ever, and none of another origin.
 // It remembers the newest checkpoint that it was shown, so that a ledger which
-// shrinks, or tells two histories, is found. Safe for concurrent use.
+// shrinks, or tells two histories, is found. Where the key hands over to another
+// it follows, see Learn. Safe for concurrent use.
 type Auditor struct {
-	key  note.Verifier
 	file string   // of the remembered checkpoint; empty where it is kept in memory only
 	lock *os.File // of that file
 
 	mu     sync.Mutex
+	keys   *audit.Keys
 	at     audit.Checkpoint
 	signed []byte // the remembered checkpoint, nil for none
 }
@@ -50,11 +49,11 @@ type Auditor struct {
 // remembers lies in dir, in a file of its own for each key; dir may be empty for
 // an auditor that forgets.
 func NewAuditor(vkey, dir string) (*Auditor, error) {
-	key, err := note.NewVerifier(vkey)
-	if err != nil || !events.ValidOrigin(key.Name()) {
-		return nil, fmt.Errorf("verifier key: %w", errors.Join(err, errBadOrigin))
+	keys, err := audit.Pin(vkey)
+	if err != nil {
+		return nil, err
 	}
-	a := &Auditor{key: key}
+	a := &Auditor{keys: keys}
 	if dir == "" {
 		return a, nil
 	}
@@ -66,21 +65,36 @@ func NewAuditor(vkey, dir string) (*Auditor, error) {
 	if a.lock, err = lockFile(a.file + ".lock"); err != nil {
 		return nil, err
 	}
+	if err := a.recall(); err != nil {
+		return nil, errors.Join(err, a.lock.Close())
+	}
+	return a, nil
+}
+
+// recall reads what an auditor remembers: rotations, by which it follows its key,
+// and the newest checkpoint.
+func (a *Auditor) recall() error {
+	rotations, err := os.ReadFile(a.rotations())
+	if err == nil {
+		if a.keys, err = a.keys.Follow(rotations); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrStoreDamaged, a.rotations(), err)
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	signed, err := os.ReadFile(a.file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return a, nil
+		return nil
 	case err == nil:
-		if a.at, err = audit.OpenCheckpoint(signed, key); err == nil {
+		if a.at, err = a.keys.Open(signed); err == nil {
 			a.signed = signed
-			return a, nil
+			return nil
 		}
 		err = fmt.Errorf("%w: %s: %w", ErrStoreDamaged, a.file, err)
 	}
-	return nil, errors.Join(err, a.lock.Close())
+	return err
 }
-
-var errBadOrigin = errors.New("it is <origin>+<id>+<key>")
 
 // Close gives the file back to others.
 func (a *Auditor) Close() error {
@@ -103,7 +117,7 @@ func (a *Auditor) Receipt(r *Reply) (*Receipt, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Receipt{Origin: a.key.Name(), Seq: receipt.Seq, EventID: receipt.EventID, Hash: receipt.Hash}, nil
+	return &Receipt{Origin: a.trusted().Origin(), Seq: receipt.Seq, EventID: receipt.EventID, Hash: receipt.Hash}, nil
 }
 
 // CheckInclusion reports, offline, whether a C2SP tlog-proof shows that the log
@@ -115,12 +129,12 @@ func (a *Auditor) CheckInclusion(r *Receipt, tlogProof []byte) error {
 	if err != nil {
 		return evidence(&Mismatch{Check: "proof", Seq: r.Seq, Expected: "a tlog-proof", Found: err.Error()})
 	}
-	c, err := p.Check(r, a.key)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c, err := p.Check(r, a.keys)
 	if err != nil {
 		return evidence(err)
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	if a.signed != nil && c.Size == a.at.Size {
 		return a.continues(&audit.ConsistencyProof{From: c.Size, Checkpoint: p.Checkpoint})
 	}
@@ -129,7 +143,7 @@ func (a *Auditor) CheckInclusion(r *Receipt, tlogProof []byte) error {
 
 // continues reports whether the proof's checkpoint continues the remembered one.
 func (a *Auditor) continues(p *audit.ConsistencyProof) error {
-	_, err := p.Check(a.at, a.key)
+	_, err := p.Check(a.at, a.keys)
 	return evidence(err)
 }
 
@@ -163,9 +177,9 @@ func (a *Auditor) remember(p *audit.ConsistencyProof) error {
 			return err
 		}
 	}
-	c, err := audit.OpenCheckpoint(p.Checkpoint, a.key)
+	c, err := a.keys.Open(p.Checkpoint)
 	if err != nil {
-		return evidence(&Mismatch{Check: "checkpoint", Expected: "a checkpoint signed by " + a.key.Name(), Found: err.Error()})
+		return evidence(a.keys.Unsigned(err))
 	}
 	if c.Size == 0 || a.signed != nil && c.Size == a.at.Size {
 		return nil
@@ -203,6 +217,9 @@ func (a *Auditor) Follow(ctx context.Context, c *Client) error {
 	if a.signed != nil {
 		p, err := c.Consistency(ctx, a.at.Size, 0)
 		if err == nil {
+			if err := a.rotated(ctx, c, []byte(p.Checkpoint)); err != nil {
+				return err
+			}
 			return a.extend(p, []byte(p.Checkpoint))
 		}
 		if refused := (*Refusal)(nil); !errors.As(err, &refused) || refused.Reason != reason.NotFound {
@@ -211,6 +228,9 @@ func (a *Auditor) Follow(ctx context.Context, c *Client) error {
 	}
 	signed, err := c.Checkpoint(ctx) // where the log has become shorter, it says so itself
 	if err != nil {
+		return err
+	}
+	if err := a.rotated(ctx, c, []byte(signed)); err != nil {
 		return err
 	}
 	return a.remember(&audit.ConsistencyProof{From: a.at.Size, Checkpoint: []byte(signed)})
@@ -233,19 +253,19 @@ func (a *Auditor) Prove(ctx context.Context, c *Client, r *Receipt) (tlogProof [
 		return nil, err
 	}
 	tlogProof = []byte(answer.TlogProof)
-	if err := a.CheckInclusion(r, tlogProof); err != nil {
-		return nil, err
-	}
 	p, err := audit.ParseInclusionProof(tlogProof)
 	if err != nil {
-		return nil, err
-	}
-	head, err := audit.OpenCheckpoint(p.Checkpoint, a.key)
-	if err != nil {
-		return nil, err
+		return nil, evidence(&Mismatch{Check: "proof", Seq: r.Seq, Expected: "a tlog-proof", Found: err.Error()})
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if err := a.rotated(ctx, c, p.Checkpoint); err != nil {
+		return nil, err
+	}
+	head, err := p.Check(r, a.keys)
+	if err != nil {
+		return nil, evidence(err)
+	}
 	if err := a.fits(ctx, c, head, p.Checkpoint); err != nil {
 		return nil, err
 	}
@@ -275,7 +295,7 @@ func (a *Auditor) fits(ctx context.Context, c *Client, head audit.Checkpoint, si
 		return err
 	}
 	p := &audit.ConsistencyProof{From: between.From, Hashes: hashes, Checkpoint: a.signed}
-	_, err = p.Check(head, a.key)
+	_, err = p.Check(head, a.keys)
 	return evidence(err)
 }
 

@@ -61,7 +61,7 @@ witnesses cosigned: DIR/witness/quorum.`,
 	p.flags(cmd)
 	cmd.Flags().StringVar(&p.checkpoint, "checkpoint", "", "with --data: file of the signed checkpoint that the proof is to be under (default: the anchor)")
 	cmd.Flags().StringVar(&p.event, "event", "", "write the event's bytes to this file, where the log may be read")
-	cmd.AddCommand(a.proofConsistency())
+	cmd.AddCommand(a.proofConsistency(), a.proofRotations())
 	return cmd
 }
 

@@ -6,8 +6,8 @@ Written from docs/FORMAT.md alone, with the standard library alone, as a second
 opinion on the verifier in Go. Section numbers below are that document's.
 
     verify.py EXPORT [--vkey KEY|@FILE] [--checkpoint FILE] [--receipt FILE]
-    verify.py --receipt FILE --proof FILE --vkey KEY|@FILE [--event FILE]
-    verify.py --consistency FILE --checkpoint FILE --vkey KEY|@FILE
+    verify.py --receipt FILE --proof FILE --vkey KEY|@FILE [--event FILE] [--rotations FILE]
+    verify.py --consistency FILE --checkpoint FILE --vkey KEY|@FILE [--rotations FILE]
     verify.py --vectors DIRECTORY
 
 It names the first bad event and exits with 0 if every check asked for passed,
@@ -793,6 +793,7 @@ def check_remembered(signed, kept, origin, size, root, vkey, keys):
 # --- 14: receipts and proofs ---------------------------------------------------
 
 PROOF_MAX = 131072
+ROTATIONS_MAX = 524288
 RECEIPT_MAX = 786432
 
 
@@ -893,11 +894,55 @@ def path_roots(m, n, old, hashes, whole):
     return node_hash(h, a), node_hash(h, b)
 
 
+def follow(rotations, vkey):
+    """The pinned key and those it handed over to, each with the seq that brought it."""
+    need(len(rotations) <= ROTATIONS_MAX, "rotations: too long")
+    name, keys, notes = read_vkey(vkey)[0], [], []
+    for proof in re.split(b"(?<=\n)(?=c2sp.org/tlog-proof@v1\n)", rotations):
+        index, hashes, signed = read_path(proof, "index", "c2sp.org/tlog-proof@v1\n")
+        extra = re.match(b"[^\n]*\nextra ([^\n]*)\n", proof)
+        need(extra and len(keys) < 256, "rotations: a proof without its event, or too many")
+        b = base64.b64decode(extra[1])
+        e = parse_event(b)
+        body, seq = e["body"], e["seq"]
+        need(seq == index + 1, f"rotations: the proof of index {index} is with event {seq}")
+        if not keys:
+            need(e["type"] == "ledger.created" and seq == 1 and body["origin"] == name, f"rotations: no event 1 of {name}")
+            public = body["checkpoint_key"]
+        else:
+            need(e["type"] == "key.rotated" and body["key"] == "checkpoint" and body["number"] == len(keys) + 1 and seq > keys[-1][0],
+                 f"rotations: event {seq} does not bring key {len(keys) + 1}")
+            public = body.get("public_key", "")
+        try:
+            need(read_vkey(public)[0] == name and public not in [k for _, k in keys], f"rotations: no new key of {name}")
+        except ValueError as err:
+            raise Fault(f"rotations: {err}") from None
+        keys.append((seq, public))
+        notes.append(signed)
+        for _, k in keys[-2:]:
+            _, size, root = open_checkpoint(signed, k)
+            need(index < size and path_root(index, size, leaf_hash(b), hashes) == root, f"rotations: event {seq} is not in the tree of its note")
+    for signed in notes:
+        open_trusted(signed, keys)
+    need(vkey in [k for _, k in keys], "rotations: of other keys than the pinned one")
+    return keys[[k for _, k in keys].index(vkey):]
+
+
+def open_trusted(signed, keys):
+    """A checkpoint signed by a key, or by the newest of several that is in force at its size."""
+    if isinstance(keys, str):
+        return open_checkpoint(signed, keys)
+    size = read_checkpoint(signed)[1]
+    keys = [public for since, public in keys if since <= size]
+    need(keys, f"checkpoint: no trusted key is in force at size {size}")
+    return open_checkpoint(signed, keys[-1])
+
+
 def check_inclusion(receipt, proof, vkey):
     """Returns the size of the checkpoint under which the receipt is shown."""
     index, hashes, signed = read_path(proof, "index", "c2sp.org/tlog-proof@v1\n")
     if vkey:
-        origin, size, root = open_checkpoint(signed, vkey)
+        origin, size, root = open_trusted(signed, vkey)
     else:
         origin, size, root = read_checkpoint(signed)[:3]
     need(receipt["origin"] in (None, origin), f"expected a proof of the log {receipt['origin']}, found {origin}")
@@ -916,9 +961,9 @@ def check_consistency(remembered, proof, vkey):
     need(old_size > 0, "proof: from a log of no events")
     if not vkey:
         raise Impossible("no key to check the signatures with (--vkey)")
-    origin, size, root = open_checkpoint(signed, vkey)
+    origin, size, root = open_trusted(signed, vkey)
     try:
-        kept = open_checkpoint(remembered, vkey)
+        kept = open_trusted(remembered, vkey)
     except Fault as f:
         raise Impossible(f"the remembered checkpoint is not signed by the key: {f}") from None
     if kept[1] == 0:
@@ -988,11 +1033,13 @@ def check_proofs(d):
     cases = [json.loads(b) for b in lines(d + "/cases.jsonl")]
     need(len(cases) > 40 and {c["exit"] for c in cases} == {0, 1, 2}, "too few cases")
     for c in cases:
-        part = {name: base64.b64decode(c.get(name, "")) for name in ("receipt", "proof", "remembered")}
+        part = {name: base64.b64decode(c.get(name, "")) for name in ("receipt", "proof", "remembered", "rotations")}
         got = 0
         try:
             if c["kind"] == "inclusion":
                 check_inclusion(read_receipt(part["receipt"]), part["proof"], vkey)
+            elif c["kind"] == "rotated":
+                check_inclusion(read_receipt(part["receipt"]), part["proof"], follow(part["rotations"], vkey))
             elif c["kind"] == "consistency":
                 check_consistency(part["remembered"], part["proof"], vkey)
             else:
@@ -1038,7 +1085,7 @@ def arguments(args):
     args = list(args)
     while args:
         a = args.pop(0)
-        if a in ("--vkey", "--checkpoint", "--vectors", "--receipt", "--proof", "--consistency", "--event"):
+        if a in ("--vkey", "--checkpoint", "--vectors", "--receipt", "--proof", "--consistency", "--event", "--rotations"):
             if not args or a in options:
                 raise Impossible(f"{a} needs one value")
             options[a] = args.pop(0)
@@ -1056,6 +1103,10 @@ def read_small(path, most=NOTE_MAX):
 
 def run_proof(options, vkey):
     """Receipts and proofs without the log."""
+    if "--rotations" in options:
+        if not vkey:
+            raise Impossible("--rotations goes with --vkey, the key that is known from elsewhere")
+        vkey = follow(read_small(options["--rotations"], ROTATIONS_MAX), vkey)
     if "--proof" in options:
         if "--receipt" not in options or "--consistency" in options or "--checkpoint" in options:
             raise Impossible(f"--proof goes with --receipt and --vkey\n{__doc__}")
@@ -1090,7 +1141,7 @@ def run(args):
             raise Impossible(f"--vkey: {err}") from None
     if not positional and ("--proof" in options or "--consistency" in options):
         return run_proof(options, vkey)
-    if len(positional) != 1 or not os.path.isdir(positional[0]) or {"--proof", "--consistency", "--event"} & set(options):
+    if len(positional) != 1 or not os.path.isdir(positional[0]) or {"--proof", "--consistency", "--event", "--rotations"} & set(options):
         raise Impossible(f"name one export directory\n{__doc__}")
     if "--checkpoint" in options:
         remembered = read_small(options["--checkpoint"])

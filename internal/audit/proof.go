@@ -134,24 +134,20 @@ func encodePath(b []byte, name string, n uint64, hashes []events.Hash, signed []
 // was brought for. Any other error says that it could not be checked.
 func (f *Fault) Error() string { return f.String() }
 
-// Check reports whether the proof shows that the log of key holds the event of
-// the receipt, and under which checkpoint. The error is a *Fault.
-func (p *InclusionProof) Check(r *Receipt, key note.Verifier) (Checkpoint, error) {
-	if r.Origin != "" && r.Origin != key.Name() {
-		return Checkpoint{}, &Fault{Check: "receipt", Seq: r.Seq, Expected: "a receipt of " + quote(key.Name()), Found: "one of " + quote(r.Origin)}
+// Check reports whether the proof shows that the log of the keys holds the event
+// of the receipt, and under which checkpoint. The error is a *Fault.
+func (p *InclusionProof) Check(r *Receipt, keys *Keys) (Checkpoint, error) {
+	if r.Origin != "" && r.Origin != keys.Origin() {
+		return Checkpoint{}, &Fault{Check: "receipt", Seq: r.Seq, Expected: "a receipt of " + quote(keys.Origin()), Found: "one of " + quote(r.Origin)}
 	}
-	c, err := OpenCheckpoint(p.Checkpoint, key)
+	c, err := keys.Open(p.Checkpoint)
 	if err != nil {
-		return c, unsigned(key, err)
+		return c, keys.Unsigned(err)
 	}
 	if p.Index != r.Seq-1 {
 		return c, &Fault{Check: "inclusion", Seq: r.Seq, Expected: fmt.Sprintf("a proof of index %d", r.Seq-1), Found: fmt.Sprintf("one of index %d", p.Index)}
 	}
 	return c, p.CheckPath(r.Hash, c)
-}
-
-func unsigned(key note.Verifier, err error) *Fault {
-	return &Fault{Check: "checkpoint", Expected: "a checkpoint signed by " + quote(key.Name()) + fmt.Sprintf(", key %08x", key.KeyHash()), Found: err.Error()}
 }
 
 // CheckPath reports whether leaf is where the proof says in the tree of c, no
@@ -167,12 +163,12 @@ func (p *InclusionProof) CheckPath(leaf events.Hash, c Checkpoint) error {
 	return nil
 }
 
-// Check reports whether the proof's checkpoint is signed by key and continues
+// Check reports whether the proof's checkpoint is signed by the keys and continues
 // the one remembered: never smaller, at its size the same. The error is a *Fault.
-func (p *ConsistencyProof) Check(remembered Checkpoint, key note.Verifier) (Checkpoint, error) {
-	c, err := OpenCheckpoint(p.Checkpoint, key)
+func (p *ConsistencyProof) Check(remembered Checkpoint, keys *Keys) (Checkpoint, error) {
+	c, err := keys.Open(p.Checkpoint)
 	if err != nil {
-		return c, unsigned(key, err)
+		return c, keys.Unsigned(err)
 	}
 	if remembered.Origin != c.Origin {
 		return c, &Fault{Check: "consistency", Expected: "the remembered origin " + quote(remembered.Origin), Found: quote(c.Origin)}
@@ -208,17 +204,9 @@ func tlogHashes(list []events.Hash) []tlog.Hash {
 	return out
 }
 
-// OpenCheckpoint reads a checkpoint that key must have signed. Where another key
-// of the same name has, the error says what a rotation takes: a proof alone does
-// not hold the note by which one key hands over to the next, the log does.
+// OpenCheckpoint reads a checkpoint that key must have signed.
 func OpenCheckpoint(signed []byte, key note.Verifier) (Checkpoint, error) {
-	c, err := openCheckpoint(signed, key)
-	if err != nil && c.Origin == key.Name() && !names(signed, key) {
-		if id := signedAs(signed, key.Name()); id != "" {
-			err = fmt.Errorf("%w; key %s signed it: if the log's key was rotated, run verify on the log (--data, --export or --server) with this --vkey, which follows the hand-over, and if it passes pin the newer key", err, id)
-		}
-	}
-	return c, err
+	return openCheckpoint(signed, key)
 }
 
 // signedAs is the id of the first key of a name that a note says signed it.

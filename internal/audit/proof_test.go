@@ -13,8 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/mod/sumdb/note"
-
 	"github.com/ledgerd/ledgerd/internal/audit"
 	"github.com/ledgerd/ledgerd/internal/audit/logtest"
 	"github.com/ledgerd/ledgerd/internal/events"
@@ -55,13 +53,13 @@ func split(n int) int {
 }
 
 // small is a log of n events, and the verifier of its key.
-func small(t testing.TB, n int) (*logtest.Log, note.Verifier) {
+func small(t testing.TB, n int) (*logtest.Log, *audit.Keys) {
 	t.Helper()
 	l := logtest.New("ledgerd.example/proofs", 1)
 	for len(l.Entries) < n {
 		l.Add(events.System, 0, &events.LedgerOpened{Rules: 1, Build: fmt.Sprint(len(l.Entries))})
 	}
-	key, err := note.NewVerifier(l.VKey)
+	key, err := audit.Pin(l.VKey)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +298,7 @@ func TestR81_ConsistencyOfWhatIsRemembered(t *testing.T) {
 			t.Errorf("from %d: %v", n, err)
 		}
 	}
-	check := func(what string, source *audit.Source, from uint64, remembered audit.Checkpoint, key note.Verifier, want string) {
+	check := func(what string, source *audit.Source, from uint64, remembered audit.Checkpoint, key *audit.Keys, want string) {
 		t.Helper()
 		p, _, err := source.ProveConsistency(from)
 		if err != nil {

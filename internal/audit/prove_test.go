@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/ledgerd/ledgerd/internal/audit"
@@ -71,7 +70,7 @@ func BenchmarkProof(b *testing.B) {
 	b.Run("check", func(b *testing.B) { checkAgain(b, p.Encode(), receipt, key) })
 }
 
-func checkAgain(b *testing.B, file []byte, receipt *audit.Receipt, key note.Verifier) {
+func checkAgain(b *testing.B, file []byte, receipt *audit.Receipt, key *audit.Keys) {
 	for b.Loop() {
 		p, err := audit.ParseInclusionProof(file)
 		if err != nil {

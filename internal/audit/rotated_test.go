@@ -16,7 +16,7 @@ import (
 // it, and the error says how to follow. Damage says nothing of the kind.
 func TestR81_AProofUnderTheNextKeySaysHowToFollow(t *testing.T) {
 	const origin = "example.org/log"
-	pinned := func() (note.Signer, note.Verifier) {
+	pinned := func() (note.Signer, *audit.Keys) {
 		secret, public, err := note.GenerateKey(rand.Reader, origin)
 		if err != nil {
 			t.Fatal(err)
@@ -25,7 +25,7 @@ func TestR81_AProofUnderTheNextKeySaysHowToFollow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		verifier, err := note.NewVerifier(public)
+		verifier, err := audit.Pin(public)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,15 +37,15 @@ func TestR81_AProofUnderTheNextKeySaysHowToFollow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := audit.OpenCheckpoint(signed, newer); err != nil {
+	if _, err := newer.Open(signed); err != nil {
 		t.Fatal(err)
 	}
-	_, err = audit.OpenCheckpoint(signed, old)
+	_, err = old.Open(signed)
 	if err == nil || !strings.Contains(err.Error(), "rotated") || !strings.Contains(err.Error(), "pin the newer key") {
 		t.Errorf("under the next key: %v", err)
 	}
 	signed[len(signed)-4] ^= 1
-	if _, err = audit.OpenCheckpoint(signed, newer); err == nil || strings.Contains(err.Error(), "rotated") {
+	if _, err = newer.Open(signed); err == nil || strings.Contains(err.Error(), "rotated") {
 		t.Errorf("damaged: %v", err)
 	}
 }

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/mod/sumdb/note"
-
 	"github.com/ledgerd/ledgerd/internal/audit"
 	"github.com/ledgerd/ledgerd/internal/audit/logtest"
 	"github.com/ledgerd/ledgerd/internal/events"
@@ -28,14 +26,20 @@ type proofCase struct {
 	Receipt    []byte `json:"receipt,omitempty"`
 	Remembered []byte `json:"remembered,omitempty"`
 	Proof      []byte `json:"proof,omitempty"`
+	Rotations  []byte `json:"rotations,omitempty"`
 	Exit       int    `json:"exit"`
 }
 
 // exit is what this implementation makes of a case.
-func (c *proofCase) exit(key note.Verifier) int {
+func (c *proofCase) exit(key *audit.Keys) int {
 	var err error
 	switch c.Kind {
-	case "inclusion":
+	case "inclusion", "rotated":
+		if c.Kind == "rotated" {
+			if key, err = key.Follow(c.Rotations); err != nil {
+				return audit.ExitFail
+			}
+		}
 		r, bad := audit.ParseReceipt(c.Receipt)
 		if bad != nil {
 			return audit.ExitImpossible
@@ -47,7 +51,7 @@ func (c *proofCase) exit(key note.Verifier) int {
 	case "consistency":
 		var p *audit.ConsistencyProof
 		if p, err = audit.ParseConsistencyProof(c.Proof); err == nil {
-			kept, bad := audit.OpenCheckpoint(c.Remembered, key)
+			kept, bad := key.Open(c.Remembered)
 			if bad != nil || kept.Size == 0 {
 				return audit.ExitImpossible
 			}
@@ -78,7 +82,7 @@ func TestR84_ProofVectors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := note.NewVerifier(string(bytes.TrimSpace(vkey)))
+	key, err := audit.Pin(string(bytes.TrimSpace(vkey)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +97,7 @@ func TestR84_ProofVectors(t *testing.T) {
 		}
 		count[fmt.Sprint(c.Kind, c.Exit)]++
 	}
-	for _, kind := range []string{"inclusion0", "inclusion1", "inclusion2", "consistency0", "consistency1", "consistency2", "receipt0", "receipt2"} {
+	for _, kind := range []string{"inclusion0", "inclusion1", "inclusion2", "consistency0", "consistency1", "consistency2", "rotated0", "rotated1", "receipt0", "receipt2"} {
 		if count[kind] == 0 {
 			t.Errorf("no case of %s: %v", kind, count)
 		}
@@ -112,12 +116,13 @@ func writeProofVectors(t *testing.T) {
 	v.inclusions()
 	v.consistencies()
 	v.receipts()
+	shown := v.rotations()
 	if err := os.MkdirAll(proofVectors, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for name, b := range map[string][]byte{
 		"vkey": []byte(l.VKey + "\n"), "receipt.json": receiptOf(l, 10).Encode(), "10.tlog-proof": v.proof(l, 10).Encode(),
-		"remembered": l.Note(30), "newer.consistency": v.continuity(l, 30).Encode(), "cases.jsonl": v.out.Bytes(),
+		"remembered": l.Note(30), "newer.consistency": v.continuity(l, 30).Encode(), "cases.jsonl": v.out.Bytes(), "log.rotations": shown,
 	} {
 		if err := os.WriteFile(filepath.Join(proofVectors, name), b, 0o644); err != nil {
 			t.Fatal(err)

@@ -28,6 +28,7 @@ var placeholders = []struct {
 	{regexp.MustCompile(`"(seq|next|head|under|before|placed)":[0-9]+`), `"$1":17`},
 	{regexp.MustCompile(`"to":[0-9]+`), `"to":17`},
 	{regexp.MustCompile(`"tlog_proof":"(?:[^"\\]|\\.)*"`), `"tlog_proof":"c2sp.org/tlog-proof@v1\nindex 0\n<hash, base64>\n…\n\n<checkpoint>"`},
+	{regexp.MustCompile(`"rotations":"(?:[^"\\]|\\.)*"`), `"rotations":"c2sp.org/tlog-proof@v1\nextra <event 1, base64>\nindex 0\n<hash, base64>\n…\n\n<checkpoint>…"`},
 	{regexp.MustCompile(`"(time|expires)":"[^"]+"`), `"$1":"2026-11-29T20:31:07.114203Z"`},
 	{regexp.MustCompile(`"(public_key)":"U[A-Z0-9]{55}"`), `"$1":"<U…>"`},
 	{regexp.MustCompile(`"events":\[".*"\]`), `"events":["{\"v\":1,\"seq\":1,…}"]`},

@@ -1,6 +1,8 @@
 package natsapi
 
 import (
+	"slices"
+
 	"github.com/ledgerd/ledgerd/internal/audit"
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/projection"
@@ -41,6 +43,32 @@ func (a *api) consistency(q *wire.QueryRequest) func() []byte {
 			return wire.Error(reason.NotFound)
 		}
 		return wire.Encode(wire.Consistency{From: c.From, To: c.To, Hashes: hexHashes(c.Hashes), Checkpoint: string(c.Checkpoint)})
+	}
+}
+
+// rotations shows who follows on a checkpoint key, and for that event 1 and those
+// about keys: it is for those who may read the whole log.
+func (a *api) rotations(s *projection.State, w asker) func() []byte {
+	if w.root != "" {
+		return refusal(reason.NotPermittedForRole)
+	}
+	at := []uint64{1}
+	for _, k := range s.CheckpointKeys() {
+		at = append(at, k.From, k.Until)
+	}
+	slices.Sort(at)
+	at = slices.DeleteFunc(slices.Compact(at), func(seq uint64) bool { return seq == 0 })
+	return func() []byte {
+		newest, err := a.ledger.Prove(min(at[len(at)-1], a.ledger.Durable())) // under a checkpoint that covers them
+		if err != nil {
+			return wire.Error(reason.NotFound)
+		}
+		source := audit.Source{Checkpoint: newest.Checkpoint, Events: a.ledger.Events, Hashes: a.ledger.Hashes}
+		list, err := source.Rotations(at...)
+		if err != nil {
+			return wire.Error(reason.NotFound)
+		}
+		return wire.Encode(wire.Rotations{Rotations: string(audit.EncodeRotations(list))})
 	}
 }
 

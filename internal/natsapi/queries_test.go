@@ -54,6 +54,9 @@ func TestR22_QueriesLookNeitherUpNorInto(t *testing.T) {
 	if strings.Contains(page.Text, `\"agent\":\"researcher\"`) || !strings.Contains(page.Text, `\"agent\":\"formatter\"`) {
 		t.Errorf("events of another subtree: %s", page.Text)
 	}
+	if r := f.ask("nook", "query", "rotations", `{}`); r.Reply.Reason != "not_permitted_for_role" {
+		t.Errorf("events of the ledger's own: %s", r.Text)
+	}
 	if r := f.ask("nook", "query", "explain", `{"agent_id":"formatter","operation":"memory.read","request":{"namespace":"credentials","key":"storage_token"}}`); strings.Contains(r.Text, "report_manager\",\"guards") || strings.Contains(r.Text, `"owner"`) {
 		t.Errorf("an owner outside its subtree: %s", r.Text)
 	}

@@ -185,6 +185,8 @@ func (a *api) answer(s *projection.State, w asker, what string, q *wire.QueryReq
 		return a.proof(s, w, q)
 	case "consistency":
 		return a.consistency(q)
+	case "rotations":
+		return a.rotations(s, w)
 	case "checkpoint":
 		return func() []byte { return wire.Encode(wire.Checkpoint{Checkpoint: string(a.ledger.Checkpoint())}) }
 	}

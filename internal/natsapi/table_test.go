@@ -315,14 +315,14 @@ func TestR91_R92_WhatAnswers(t *testing.T) {
 	requests := map[string]string{
 		"capabilities": `{"agent_id":"formatter"}`, "explain": `{"agent_id":"formatter","operation":"memory.read","request":{"namespace":"project","key":"client_region"}}`,
 		"decision": `{"seq":3}`, "proof": `{"seq":3}`, "checkpoint": `{}`, "consistency": `{"from":1}`, "agents": `{}`, "principals": `{}`, "events": `{"from":1,"limit":5}`,
-		"policy": `{}`, "history": `{}`, "resources": `{}`, "grants": `{}`, "denies": `{}`,
+		"rotations": `{}`, "policy": `{}`, "history": `{}`, "resources": `{}`, "grants": `{}`, "denies": `{}`,
 	}
 	open := map[string]string{
 		"formatter": "capabilities explain checkpoint consistency grants", // seq 3 is the admin's: not its own
 		"clerk":     "checkpoint consistency", "tools": "checkpoint consistency",
-		"auditor": "capabilities explain decision proof checkpoint consistency agents principals events policy history resources grants denies",
-		"watcher": "capabilities explain decision proof checkpoint consistency agents principals events policy history resources grants denies",
-		"admin":   "capabilities explain decision proof checkpoint consistency agents principals events policy history resources grants denies",
+		"auditor": "capabilities explain decision proof checkpoint consistency rotations agents principals events policy history resources grants denies",
+		"watcher": "capabilities explain decision proof checkpoint consistency rotations agents principals events policy history resources grants denies",
+		"admin":   "capabilities explain decision proof checkpoint consistency rotations agents principals events policy history resources grants denies",
 	}
 	for id, list := range open {
 		for what, body := range requests {

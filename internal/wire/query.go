@@ -71,6 +71,7 @@ var queries = map[string]func(*fields, *QueryRequest){
 		f.check(q.To == 0 || q.From <= q.To)
 	},
 	"checkpoint": func(*fields, *QueryRequest) {},
+	"rotations":  func(*fields, *QueryRequest) {},
 	"agents": func(f *fields, q *QueryRequest) {
 		q.Root, q.After, q.Limit = f.optID("root"), f.optID("after"), f.optPositive("limit")
 	},
@@ -254,6 +255,12 @@ type Consistency struct {
 	To         uint64   `json:"to"`
 	Hashes     []string `json:"hashes"`
 	Checkpoint string   `json:"checkpoint,omitempty"`
+}
+
+// Rotations answers the query of that name: C2SP tlog-proofs, one after another,
+// of the events that brought the checkpoint keys.
+type Rotations struct {
+	Rotations string `json:"rotations"`
 }
 
 // Policy answers the query of that name: the document in force, byte for byte.

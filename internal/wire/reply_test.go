@@ -121,7 +121,7 @@ func TestDecodeQuery(t *testing.T) {
 		{"explain", `{"seq":7}`, QueryRequest{Seq: 7}},
 		{"explain", `{"operation":"memory.read","request":{"b":1,"a":2}}`, QueryRequest{Operation: "memory.read", Request: []byte(`{"a":2,"b":1}`)}},
 		{"proof", `{"seq":1}`, QueryRequest{Seq: 1}}, {"proof", `{"seq":1,"event":true}`, QueryRequest{Seq: 1, Event: true}},
-		{"consistency", `{"from":1}`, QueryRequest{From: 1}}, {"consistency", `{"from":2,"to":2}`, QueryRequest{From: 2, To: 2}},
+		{"consistency", `{"from":1}`, QueryRequest{From: 1}}, {"rotations", `{}`, QueryRequest{}}, {"consistency", `{"from":2,"to":2}`, QueryRequest{From: 2, To: 2}},
 		{"checkpoint", `{}`, QueryRequest{}},
 		{"agents", `{"root":"bob","after":"bob","limit":5}`, QueryRequest{Root: "bob", After: "bob", Limit: 5}},
 		{"runs", ``, QueryRequest{}}, {"runs", `{"from":7,"limit":5}`, QueryRequest{From: 7, Limit: 5}},
@@ -145,7 +145,7 @@ func TestDecodeQuery(t *testing.T) {
 		{"explain", `{}`}, {"explain", `{"operation":"memory.read"}`}, {"explain", `{"request":{}}`}, {"explain", `{"seq":1,"request":{}}`},
 		{"explain", `{"seq":1,"operation":"memory.read"}`}, {"explain", `{"seq":1,"operation":"memory.read","request":{}}`},
 		{"explain", `{"operation":"memory.read","request":[]}`}, {"explain", `{"operation":"memory.read","request":null}`},
-		{"proof", `{}`}, {"proof", `{"seq":-1}`}, {"proof", `{"seq":1,"event":1}`}, {"consistency", `{}`}, {"consistency", `{"from":0}`}, {"consistency", `{"from":3,"to":2}`}, {"consistency", `{"to":2}`}, {"checkpoint", `{"seq":1}`}, {"agents", `{"limit":0}`}, {"runs", `{"from":0}`}, {"runs", `{"agent_id":"bob"}`},
+		{"proof", `{}`}, {"proof", `{"seq":-1}`}, {"proof", `{"seq":1,"event":1}`}, {"consistency", `{}`}, {"consistency", `{"from":0}`}, {"consistency", `{"from":3,"to":2}`}, {"consistency", `{"to":2}`}, {"checkpoint", `{"seq":1}`}, {"rotations", `{"seq":1}`}, {"agents", `{"limit":0}`}, {"runs", `{"from":0}`}, {"runs", `{"agent_id":"bob"}`},
 		{"events", `{}`}, {"events", `{"from":1}`}, {"events", `{"from":0,"limit":1}`}, {"events", `{"from":1,"limit":1,"category":"a.b"}`},
 	} {
 		if got, code := DecodeQuery(c.what, []byte(c.request)); code != reason.MalformedRequest || got != nil {

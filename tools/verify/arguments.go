@@ -34,7 +34,7 @@ var parts []*part
 
 func init() {
 	parts = []*part{
-		&dataSource, &exportSource, &serverSource, &proofSource, &consistencySource, &holding, &remembering, &preceding, &dating, &pinning,
+		&dataSource, &exportSource, &serverSource, &proofSource, &consistencySource, &following, &holding, &remembering, &preceding, &dating, &pinning,
 		&comparing, &judging, &mirroring, &witnessing, &evidencing, &resuming, &reporting,
 	}
 }
@@ -46,7 +46,7 @@ type arguments struct {
 	data, export     string
 	checkpoint, vkey string
 	receipt, proof   string
-	event            string
+	event, rotations string
 	consistency      string
 	judged           bool
 	faults           int

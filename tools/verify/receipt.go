@@ -9,8 +9,6 @@ import (
 	"os"
 	"slices"
 
-	"golang.org/x/mod/sumdb/note"
-
 	"github.com/ledgerd/ledgerd/internal/audit"
 	"github.com/ledgerd/ledgerd/internal/events"
 )
@@ -75,7 +73,7 @@ var consistencySource = part{
 func withoutLog(given map[string]bool, source, also string) error {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		switch name {
-		case source, also, "checkpoint", "vkey", "faults", "o", "require-quorum", "witness", "witness-policy", "max-age", "event":
+		case source, also, "checkpoint", "vkey", "faults", "o", "require-quorum", "witness", "witness-policy", "max-age", "event", "rotations":
 		case "data", "export", "server", "proof", "consistency": // two sources are refused by themselves
 		default:
 			if given[source] {
@@ -156,11 +154,11 @@ func (a *arguments) openProof() (*subject, error) {
 		}
 	}
 	return &subject{verify: func(opts audit.Options) (*audit.Report, error) {
-		key, err := pinned(opts)
+		keys, err := a.trusted(opts)
 		if err != nil {
 			return nil, err
 		}
-		report := proven(r, b, key, opts)
+		report := proven(r, b, keys, opts)
 		if check := replied(report, r, event); check.Name != "" {
 			report.Integrity.Checks = append(report.Integrity.Checks, check)
 		}
@@ -199,18 +197,18 @@ func replied(report *audit.Report, r *audit.Receipt, event []byte) audit.Check {
 }
 
 // proven is the report on a receipt and its proof.
-func proven(r *audit.Receipt, b []byte, key note.Verifier, opts audit.Options) *audit.Report {
-	report := evidence(key, opts)
+func proven(r *audit.Receipt, b []byte, keys *trusted, opts audit.Options) *audit.Report {
+	report := evidence(keys, opts)
 	p, err := audit.ParseInclusionProof(b)
 	if err != nil {
 		report.Integrity.Checks = []audit.Check{failure(report, "proof", &audit.Fault{Check: "proof", Expected: "a tlog-proof", Found: err.Error()})}
 		return report
 	}
-	head := signedBy(report, p.Checkpoint, key)
+	head := signedBy(report, p.Checkpoint, keys)
 	inclusion := audit.Check{Name: "inclusion", Status: audit.Pass, Text: fmt.Sprintf("event %d, hash %s, is in the tree of %d events, by %d hashes", r.Seq, r.Hash, head.Size, len(p.Hashes)),
 		Open: "the id of the event stands in the event, which is not here"}
-	if key != nil {
-		_, err = p.Check(r, key)
+	if keys != nil {
+		_, err = p.Check(r, keys.Keys)
 	} else if err = p.CheckPath(r.Hash, head); p.Index != r.Seq-1 {
 		err = &audit.Fault{Check: "inclusion", Seq: r.Seq, Expected: fmt.Sprintf("a proof of index %d", r.Seq-1), Found: fmt.Sprintf("one of index %d", p.Index)}
 	}
@@ -222,82 +220,74 @@ func proven(r *audit.Receipt, b []byte, key note.Verifier, opts audit.Options) *
 		inclusion = failure(report, "inclusion", err)
 	}
 	report.Integrity.Checks = append(report.Integrity.Checks, inclusion)
-	report.Completeness.Checks = []audit.Check{alike(report, head, p.Checkpoint, key, opts.Remembered)}
+	report.Completeness.Checks = []audit.Check{alike(report, head, p.Checkpoint, keys, opts.Remembered)}
 	return report
 }
 
 // evidence is a report on what is checked without the log.
-func evidence(key note.Verifier, opts audit.Options) *audit.Report {
+func evidence(keys *trusted, opts audit.Options) *audit.Report {
 	report := &audit.Report{KeySource: "none", Faults: []audit.Fault{}}
-	if key != nil {
-		report.Origin, report.Key, report.KeySource = key.Name(), opts.VKey, "pinned"
+	if keys != nil {
+		report.Origin, report.Key, report.KeySource = keys.Origin(), opts.VKey, "pinned"
+		if list := keys.Trusted(); len(list) > 1 {
+			report.Keys = list
+		}
 	}
 	report.Completeness.Checks = []audit.Check{{Name: "remembered", Status: audit.NotRun, Open: "not checked against a remembered checkpoint: the log may show others another history"}}
 	report.Semantics.Checks = []audit.Check{{Name: "replay", Status: audit.NotRun, Open: "the log is not here: whether the decision is the one the rules give was not checked"}}
 	return report
 }
 
-// pinned is the key that was given, nil for none.
-func pinned(opts audit.Options) (note.Verifier, error) {
-	if opts.VKey == "" {
-		return nil, nil
-	}
-	key, err := note.NewVerifier(opts.VKey)
-	if err != nil {
-		return nil, fmt.Errorf("verifier key: %w", err)
-	}
-	return key, nil
-}
-
 // signedBy adds whether the key signed the checkpoint. Without a key nothing
 // that is shown is authentic, and that is not a pass: anybody could have made it.
-func signedBy(report *audit.Report, signed []byte, key note.Verifier) audit.Checkpoint {
+func signedBy(report *audit.Report, signed []byte, keys *trusted) audit.Checkpoint {
 	head, err := audit.ReadCheckpoint(signed)
 	check := audit.Check{Name: "checkpoint", Status: audit.Impossible, Open: "no key to check the signature with: anybody can have made this; give --vkey"}
-	if key != nil && err == nil {
+	if keys != nil && err == nil {
 		check = audit.Check{Name: "checkpoint", Status: audit.Pass, Text: fmt.Sprintf("size %d, signed", head.Size)}
-		head, err = audit.OpenCheckpoint(signed, key)
+		head, err = keys.Open(signed)
 	}
 	if err != nil {
-		expected := "a signed checkpoint"
-		if key != nil {
-			expected = fmt.Sprintf("a checkpoint signed by %+q, key %08x", key.Name(), key.KeyHash())
+		fault := &audit.Fault{Check: "checkpoint", Expected: "a signed checkpoint", Found: err.Error()}
+		if keys != nil {
+			fault = keys.Unsigned(err)
 		}
-		check = failure(report, "checkpoint", &audit.Fault{Check: "checkpoint", Expected: expected, Found: err.Error()})
+		check = failure(report, "checkpoint", fault)
 	}
 	if report.Origin == "" {
 		report.Origin = head.Origin
 	}
 	report.Events, report.Root = head.Size, head.Root.String()
 	report.Integrity.Checks = append(report.Integrity.Checks, check)
+	keys.told(report)
 	return head
 }
 
 // alike holds a proof's checkpoint against the remembered one, where they are of
 // one size.
-func alike(report *audit.Report, head audit.Checkpoint, signed []byte, key note.Verifier, remembered []byte) audit.Check {
+func alike(report *audit.Report, head audit.Checkpoint, signed []byte, keys *trusted, remembered []byte) audit.Check {
 	const name = "remembered"
 	if remembered == nil {
 		return report.Completeness.Checks[0]
 	}
-	kept, err := rememberedBy(remembered, key)
+	kept, err := rememberedBy(remembered, keys)
 	switch {
 	case err != nil:
 		return audit.Check{Name: name, Status: audit.Impossible, Open: err.Error()}
 	case kept.Size != head.Size:
 		return audit.Check{Name: name, Status: audit.Impossible, Open: fmt.Sprintf("the remembered checkpoint is of %d events, the proof's of %d: give --consistency with the proof between them, in a run of its own", kept.Size, head.Size)}
 	}
-	if _, err := (&audit.ConsistencyProof{From: head.Size, Checkpoint: signed}).Check(kept, key); err != nil {
+	if _, err := (&audit.ConsistencyProof{From: head.Size, Checkpoint: signed}).Check(kept, keys.Keys); err != nil {
 		return failure(report, name, err)
 	}
 	return audit.Check{Name: name, Status: audit.Pass, Text: "the proof is under the remembered checkpoint"}
 }
 
-func rememberedBy(signed []byte, key note.Verifier) (audit.Checkpoint, error) {
-	if key == nil {
+func rememberedBy(signed []byte, keys *trusted) (audit.Checkpoint, error) {
+	if keys == nil {
 		return audit.Checkpoint{}, errors.New("no key to check the remembered checkpoint with: give --vkey")
 	}
-	kept, err := audit.OpenCheckpoint(signed, key)
+	kept, err := keys.Open(signed)
 	switch {
 	case err != nil:
 		return kept, fmt.Errorf("the remembered checkpoint is not signed by the pinned key: %w", err)
@@ -313,11 +303,11 @@ func (a *arguments) openConsistency() (*subject, error) {
 		return nil, err
 	}
 	return &subject{verify: func(opts audit.Options) (*audit.Report, error) {
-		key, err := pinned(opts)
+		keys, err := a.trusted(opts)
 		if err != nil {
 			return nil, err
 		}
-		return continued(b, key, opts), nil
+		return continued(b, keys, opts), nil
 	}, log: func() (*audit.Source, error) {
 		p, err := audit.ParseConsistencyProof(b)
 		if err != nil {
@@ -328,19 +318,19 @@ func (a *arguments) openConsistency() (*subject, error) {
 }
 
 // continued is the report on a newer checkpoint and the remembered one.
-func continued(b []byte, key note.Verifier, opts audit.Options) *audit.Report {
-	report := evidence(key, opts)
+func continued(b []byte, keys *trusted, opts audit.Options) *audit.Report {
+	report := evidence(keys, opts)
 	p, err := audit.ParseConsistencyProof(b)
 	if err != nil {
 		report.Integrity.Checks = []audit.Check{failure(report, "proof", &audit.Fault{Check: "proof", Expected: "a consistency proof", Found: err.Error()})}
 		return report
 	}
-	head := signedBy(report, p.Checkpoint, key)
+	head := signedBy(report, p.Checkpoint, keys)
 	check := audit.Check{Name: "remembered"}
-	kept, err := rememberedBy(opts.Remembered, key)
+	kept, err := rememberedBy(opts.Remembered, keys)
 	if err != nil {
 		check.Status, check.Open = audit.Impossible, err.Error()
-	} else if _, err := p.Check(kept, key); err != nil {
+	} else if _, err := p.Check(kept, keys.Keys); err != nil {
 		check = failure(report, "remembered", err)
 		var fault *audit.Fault
 		if errors.As(err, &fault) && fault.Check == "checkpoint" { // said already

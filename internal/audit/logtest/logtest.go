@@ -14,6 +14,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/mod/sumdb/note"
@@ -28,7 +29,8 @@ type Log struct {
 	Origin   string
 	Signer   note.Signer
 	Also     []note.Signer // that sign checkpoints beside it
-	VKey     string
+	VKey     string        // of event 1
+	Next     []string      // those that came after it
 	Entries  [][]byte
 	Payloads map[uint64]audit.Payload // open ones
 }
@@ -38,13 +40,32 @@ const Start = events.Time(1_796_000_000_000_000)
 
 // New returns a log of origin with event 1, signed by a key made from n.
 func New(origin string, n byte) *Log {
-	seed := sha256.Sum256([]byte{n})
-	key := ed25519.NewKeyFromSeed(seed[:])
-	vkey := must(note.NewEd25519VerifierKey(origin, key.Public().(ed25519.PublicKey)))
-	signer := must(note.NewSigner("PRIVATE+KEY+" + origin + "+" + strings.Split(vkey, "+")[1] + "+" + base64.StdEncoding.EncodeToString(append([]byte{1}, seed[:]...))))
+	signer, vkey := Key(origin, n)
 	l := &Log{Origin: origin, Signer: signer, VKey: vkey, Payloads: map[uint64]audit.Payload{}}
 	l.Add(events.System, 0, &events.LedgerCreated{Format: events.Format, Origin: origin, Ledger: "main", AdminID: "admin", AdminPublicKey: "U", CheckpointKey: vkey, PermitKey: vkey})
 	return l
+}
+
+// Key is the key of origin that is made from n.
+func Key(origin string, n byte) (note.Signer, string) {
+	seed := sha256.Sum256([]byte{n})
+	key := ed25519.NewKeyFromSeed(seed[:])
+	vkey := must(note.NewEd25519VerifierKey(origin, key.Public().(ed25519.PublicKey)))
+	return must(note.NewSigner("PRIVATE+KEY+" + origin + "+" + strings.Split(vkey, "+")[1] + "+" + base64.StdEncoding.EncodeToString(append([]byte{1}, seed[:]...)))), vkey
+}
+
+// Rotate brings the checkpoint key made from n, beside the one before it.
+func (l *Log) Rotate(n byte) {
+	signer, vkey := Key(l.Origin, n)
+	l.Next = append(l.Next, vkey)
+	l.Add("admin", 0, &events.KeyRotated{Key: events.KeyCheckpoint, Number: uint64(len(l.Next)) + 1, PublicKey: vkey})
+	l.Also = append(l.Also, signer)
+}
+
+// Retire ends the older of two keys, which signs what it hands over by.
+func (l *Log) Retire() {
+	l.Add("admin", 0, &events.KeyRetired{Key: events.KeyCheckpoint, Number: uint64(len(l.Next)), Checkpoint: string(l.Note(len(l.Entries)))})
+	l.Signer, l.Also = l.Also[0], nil
 }
 
 func must[T any](v T, err error) T {
@@ -78,7 +99,7 @@ func (l *Log) Clone() *Log {
 	for i, b := range l.Entries {
 		c.Entries[i] = bytes.Clone(b)
 	}
-	c.Payloads = maps.Clone(l.Payloads)
+	c.Payloads, c.Next, c.Also = maps.Clone(l.Payloads), slices.Clone(l.Next), slices.Clone(l.Also)
 	return &c
 }
 
