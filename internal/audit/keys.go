@@ -154,6 +154,10 @@ func (v *Verifier) keysCheck() Check {
 		if k.until == 0 {
 			continue
 		}
+		if k.until <= v.from { // verified before
+			handed++
+			continue
+		}
 		c, err := v.open(k.handoff, k.verifier)
 		if err == nil && (c.Origin != v.origin || c.Size < v.keys[i+1].from || c.Size >= k.until) {
 			err = fmt.Errorf("it is of %s at size %d", quote(c.Origin), c.Size)
@@ -184,6 +188,10 @@ func (v *Verifier) keysCheck() Check {
 func (v *Verifier) rootAt(size uint64) (root events.Hash, err error) {
 	if size == v.size {
 		return v.root(), nil
+	}
+	if 0 < size && size <= v.from {
+		_, root, err = v.before(size)
+		return root, err
 	}
 	if v.past == nil {
 		v.past = v.nodes

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/ledgerd/ledgerd/internal/events"
 )
@@ -22,9 +23,24 @@ type Known struct {
 	Leaf   string   `json:"leaf"`  // of event Size
 	Time   string   `json:"time"`  // of event Size
 	At     string   `json:"at"`    // when it was verified, by the auditor's clock
+
+	Keys []KnownKey `json:"keys,omitempty"` // the log's checkpoint keys, where they are several
 }
 
-const knownFormat = "ledgerd/verified/v1"
+// KnownKey is a checkpoint key, the event that brought it and the one that retired
+// it: what it handed over by was held against the log.
+type KnownKey struct {
+	VKey  string `json:"vkey"`
+	From  uint64 `json:"from"`
+	Until uint64 `json:"until,omitempty"`
+}
+
+// Forms of the state. A reader that knows the first only must not take a log of
+// several keys for one of its first.
+const (
+	knownFormat   = "ledgerd/verified/v1"
+	knownWithKeys = "ledgerd/verified/v2"
+)
 
 // ParseKnown reads what Known was written as.
 func ParseKnown(b []byte) (*Known, error) {
@@ -40,17 +56,58 @@ func ParseKnown(b []byte) (*Known, error) {
 	}
 	switch {
 	case err != nil:
-	case k.Format != knownFormat:
+	case k.Format != knownFormat && k.Format != knownWithKeys, (k.Format == knownWithKeys) != (k.Keys != nil):
 		err = fmt.Errorf("format %s", quote(k.Format))
 	case k.Size == 0 || k.Size > events.IntegerMax || len(k.Range) != bits.OnesCount64(k.Size):
 		err = errors.New("size and range do not go together")
 	case !events.ValidOrigin(k.Origin):
 		err = fmt.Errorf("origin %s", quote(k.Origin))
+	case k.Keys != nil:
+		err = k.checkKeys()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("state of an earlier verification: %w", err)
 	}
 	return k, nil
+}
+
+// checkKeys refuses keys that are no timeline of the log's.
+func (k *Known) checkKeys() error {
+	at, used := uint64(0), map[string]bool{}
+	for i, key := range k.Keys {
+		verifier, err := newVerifier(key.VKey)
+		last := i >= len(k.Keys)-2
+		switch {
+		case err != nil || verifier.Name() != k.Origin || used[key.VKey]:
+			return fmt.Errorf("key %s is none of %s", quote(key.VKey), quote(k.Origin))
+		case key.From <= at || i == 0 && key.From != 1 || key.From > k.Size || key.Until > k.Size,
+			key.Until == 0 && !last || key.Until != 0 && (i == len(k.Keys)-1 || key.Until <= k.Keys[i+1].From), i >= 2 && key.From <= k.Keys[i-2].Until:
+			return fmt.Errorf("key %s was not in force from %d until %d", quote(key.VKey), key.From, key.Until)
+		}
+		at, used[key.VKey] = key.From, true
+	}
+	if len(k.Keys) < 2 || !used[k.VKey] {
+		return errors.New("keys and vkey do not go together")
+	}
+	return nil
+}
+
+// Knows reports whether vkey is the key that the log was verified with, or another
+// of its keys: what each handed over by was verified.
+func (k *Known) Knows(vkey string) bool {
+	return vkey == k.VKey || slices.ContainsFunc(k.Keys, func(key KnownKey) bool { return key.VKey == vkey })
+}
+
+// timeline is what was known of the keys.
+func (k *Known) timeline() (t timeline) {
+	if k.Keys == nil {
+		t.first(k.VKey)
+	}
+	for _, key := range k.Keys {
+		verifier, _ := newVerifier(key.VKey)
+		t = append(t, keyTerm{public: key.VKey, verifier: verifier, from: key.From, until: key.Until})
+	}
+	return t
 }
 
 // edge is the tree's right edge as it was at the known size.
@@ -65,16 +122,21 @@ func (k *Known) edge() (t tree) {
 	return t
 }
 
-// known is what the verifier now knows, to be kept; nil where anything failed, and
-// where the log has had several keys: what a key signs is told by all events.
+// known is what the verifier now knows, to be kept; nil where anything failed.
 func (v *Verifier) known(key string) *Known {
-	if len(v.keys) > 1 || len(v.failed) > 0 || v.links || v.size == 0 || v.leaf.IsZero() {
+	if len(v.failed) > 0 || v.links || v.size == 0 || v.leaf.IsZero() {
 		return nil
 	}
 	k := &Known{Format: knownFormat, Origin: v.origin, VKey: key, Pinned: v.pinned != nil, Size: v.size, Leaf: v.leaf.String(), Time: v.time.String()}
 	for level := len(v.edge) - 1; level >= 0; level-- {
 		if v.size>>level&1 == 1 {
 			k.Range = append(k.Range, v.edge[level].hash.String())
+		}
+	}
+	if len(v.keys) > 1 {
+		k.Format = knownWithKeys
+		for _, t := range v.keys {
+			k.Keys = append(k.Keys, KnownKey{VKey: t.public, From: t.from, Until: t.until})
 		}
 	}
 	return k
@@ -115,8 +177,8 @@ func (v *Verifier) resume(total uint64, read func(from, to uint64, fn func(seq u
 	at, _ := events.ParseTime(k.Time)
 	edge.nodes, edge.completed = v.nodes, v.completed
 	v.tree, v.leaf, v.next, v.time = edge, was, k.Size+1, at
-	v.origin, v.vkey, v.looked.origin, v.from = k.Origin, k.VKey, 1, k.Size
-	v.keys.first(k.VKey)
+	v.keys = k.timeline()
+	v.origin, v.vkey, v.looked.origin, v.from = k.Origin, v.keys[0].public, 1, k.Size
 	if _, asked := v.roots[v.size]; asked {
 		v.roots[v.size] = v.root()
 	}
