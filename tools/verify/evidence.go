@@ -63,6 +63,9 @@ type dossier struct {
 	report *audit.Report
 	howTo  strings.Builder
 	left   []string // what is not in it, and why
+
+	keys *audit.Keys // that the notes are to be signed by, nil where none is known
+	with string      // how the Python program is told of them
 }
 
 func (b *dossier) gather(a *arguments, s *subject) error {
@@ -80,6 +83,7 @@ func (b *dossier) gather(a *arguments, s *subject) error {
 		}
 	}
 	if source != nil {
+		b.follow(source)
 		b.note("log", source.Checkpoint)
 	}
 	for name, path := range map[string]string{"remembered": a.checkpoint, "compared-1": a.compared[0], "compared-2": a.compared[1]} {
@@ -100,25 +104,60 @@ func (b *dossier) gather(a *arguments, s *subject) error {
 	return nil
 }
 
-// key writes the verifier key, and in a form that openssl reads.
+// key writes the verifier keys, and in a form that openssl reads: the one that was
+// asked about, and the others that the log has had.
 func (b *dossier) key() {
 	if b.report.Key == "" {
 		return
 	}
-	b.files["vkey"] = []byte(b.report.Key + "\n")
-	parts := strings.SplitN(b.report.Key, "+", 3)
-	if len(parts) != 3 {
+	b.files["vkey"], b.with = []byte(b.report.Key+"\n"), "--vkey @vkey"
+	b.keys, _ = audit.Pin(b.report.Key)
+	for _, vkey := range b.vkeys() {
+		raw, err := base64.StdEncoding.DecodeString(vkey[strings.LastIndex(vkey, "+")+1:])
+		if err != nil || len(raw) != 1+ed25519.PublicKeySize || raw[0] != 1 {
+			continue
+		}
+		if der, err := x509.MarshalPKIXPublicKey(ed25519.PublicKey(raw[1:])); err == nil {
+			b.files[b.pem(vkey)] = pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+		}
+	}
+}
+
+// vkeys are the keys of the log, the one that was asked about first.
+func (b *dossier) vkeys() []string {
+	list := []string{b.report.Key}
+	for _, vkey := range slices.Backward(b.report.Keys) {
+		if vkey != b.report.Key {
+			list = append(list, vkey)
+		}
+	}
+	return list
+}
+
+// pem is the file of a key for openssl.
+func (b *dossier) pem(vkey string) string {
+	key, err := note.NewVerifier(vkey)
+	if vkey == b.report.Key || err != nil {
+		return "key.pem"
+	}
+	return fmt.Sprintf("keys/%08x.pem", key.KeyHash())
+}
+
+// follow writes how the key that was asked about handed over to the others.
+func (b *dossier) follow(source *audit.Source) {
+	if len(b.report.Keys) < 2 || b.keys == nil {
 		return
 	}
-	raw, err := base64.StdEncoding.DecodeString(parts[2])
-	if err != nil || len(raw) != 1+ed25519.PublicKeySize || raw[0] != 1 {
-		return
+	list, err := source.Rotations()
+	shown := audit.EncodeRotations(list)
+	if err == nil {
+		var keys *audit.Keys
+		if keys, err = b.keys.Follow(shown); err == nil {
+			b.keys, b.files["rotations"], b.with = keys, shown, "--vkey @vkey --rotations rotations"
+			return
+		}
 	}
-	der, err := x509.MarshalPKIXPublicKey(ed25519.PublicKey(raw[1:]))
-	if err != nil {
-		return
-	}
-	b.files["key.pem"] = pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+	b.left = append(b.left, "the rotations, by which the key in vkey handed over to those in keys: the log gives none that hold: "+err.Error())
 }
 
 // note writes a signed checkpoint, and its text and signature apart.
@@ -127,21 +166,35 @@ func (b *dossier) note(name string, signed []byte) {
 		return
 	}
 	b.files["notes/"+name+".note"] = signed
-	text, lines, ok := strings.Cut(string(signed), "\n\n")
-	key, _ := note.NewVerifier(b.report.Key)
-	origin, _, _ := strings.Cut(b.report.Key, "+")
-	for line := range strings.Lines(lines) {
-		b64, ours := strings.CutPrefix(line, "— "+origin+" ")
-		sig, err := base64.StdEncoding.DecodeString(strings.TrimSpace(b64))
-		ours = ours && key != nil && len(sig) > 4 && binary.BigEndian.Uint32(sig) == key.KeyHash() // of the keys of one name, this one
-		if ok && ours && err == nil && len(sig) == 4+ed25519.SignatureSize && b.files["key.pem"] != nil {
+	text, lines, _ := strings.Cut(string(signed), "\n\n")
+	for _, vkey := range b.vkeys() {
+		key, err := note.NewVerifier(vkey)
+		if err != nil || b.files[b.pem(vkey)] == nil {
+			continue
+		}
+		for line := range strings.Lines(lines) {
+			b64, ours := strings.CutPrefix(line, "— "+key.Name()+" ")
+			sig, err := base64.StdEncoding.DecodeString(strings.TrimSpace(b64))
+			if err != nil || !ours || len(sig) != 4+ed25519.SignatureSize || binary.BigEndian.Uint32(sig) != key.KeyHash() {
+				continue
+			}
 			b.files["notes/"+name+".text"] = []byte(text + "\n")
 			b.files["notes/"+name+".sig"] = sig[4:]
-			fmt.Fprintf(&b.howTo, "The signature of notes/%s.note (its text and signature apart are the other two files):\n  openssl pkeyutl -verify -pubin -inkey key.pem -rawin -in notes/%s.text -sigfile notes/%s.sig\n\n", name, name, name)
+			fmt.Fprintf(&b.howTo, "The signature of notes/%s.note (its text and signature apart are the other two files):\n  openssl pkeyutl -verify -pubin -inkey %s -rawin -in notes/%s.text -sigfile notes/%s.sig\n\n", name, b.pem(vkey), name, name)
 			return
 		}
 	}
 	b.left = append(b.left, "a way to check the signature of notes/"+name+".note: it has none by the key in vkey")
+}
+
+// opens reports whether the keys have signed a note, so that the Python program
+// takes what is proved under it.
+func (b *dossier) opens(signed []byte) bool {
+	if b.keys == nil {
+		return false
+	}
+	_, err := b.keys.Open(signed)
+	return err == nil
 }
 
 // entries writes the entries at fault and those beside them, each with a proof
@@ -196,7 +249,11 @@ func (b *dossier) prove(source *audit.Source, seq uint64) {
 	r := audit.Receipt{Origin: b.report.Origin, Seq: seq, EventID: events.UUIDString(e.ID), Hash: events.LeafHash(event)}
 	proof, receipt := fmt.Sprintf("proofs/%d.tlog-proof", seq), fmt.Sprintf("proofs/%d.receipt", seq)
 	b.files[proof], b.files[receipt] = p.Encode(), r.Encode()
-	fmt.Fprintf(&b.howTo, "Entry %d is in the log that notes/log.note signs (docs/format/verify.py of ledgerd is one reader of C2SP tlog-proof; the hash in the receipt is that of the chain, above):\n  python3 verify.py --receipt %s --proof %s --vkey @vkey\n\n", seq, receipt, proof)
+	if !b.opens(p.Checkpoint) {
+		b.left = append(b.left, fmt.Sprintf("a way to check %s with a key: none that is known to be the log's has signed its note", proof))
+		return
+	}
+	fmt.Fprintf(&b.howTo, "Entry %d is in the log that notes/log.note signs (docs/format/verify.py of ledgerd is one reader of C2SP tlog-proof; the hash in the receipt is that of the chain, above):\n  python3 verify.py --receipt %s --proof %s %s\n\n", seq, receipt, proof, b.with)
 }
 
 // consistency writes the proof that the log grew out of what was remembered.
@@ -212,9 +269,12 @@ func (b *dossier) consistency(source *audit.Source) {
 		b.left = append(b.left, "a proof that the log grew out of notes/remembered.note: there is none: "+err.Error())
 	case root != c.Root:
 		b.left = append(b.left, fmt.Sprintf("a proof that the log grew out of notes/remembered.note: there can be none; at size %d the log's root is %s, the remembered one %s. Both notes, signed by one key, are proof that it signed two histories", c.Size, root, c.Root))
+	case !b.opens(remembered) || !b.opens(p.Checkpoint):
+		b.files["proofs/consistency"] = p.Encode()
+		b.left = append(b.left, "a way to check proofs/consistency with the key in vkey: not it, nor one that it handed over to, has signed both notes")
 	default:
 		b.files["proofs/consistency"] = p.Encode()
-		fmt.Fprintf(&b.howTo, "The log grew out of what notes/remembered.note signs:\n  python3 verify.py --consistency proofs/consistency --checkpoint notes/remembered.note --vkey @vkey\n\n")
+		fmt.Fprintf(&b.howTo, "The log grew out of what notes/remembered.note signs:\n  python3 verify.py --consistency proofs/consistency --checkpoint notes/remembered.note %s\n\n", b.with)
 	}
 }
 
@@ -225,7 +285,11 @@ func (b *dossier) readme() {
 	if b.report.KeySource == "pinned" {
 		source = "It was given by the auditor."
 	}
-	fmt.Fprintf(&t, "The key is in vkey (C2SP signed note) and key.pem. %s\nHow to check each part without the program that wrote this, in this directory:\n\n", source)
+	fmt.Fprintf(&t, "The key is in vkey (C2SP signed note) and key.pem. %s\n", source)
+	if b.files["rotations"] != nil {
+		t.WriteString("The log's key was rotated. How each key handed over to the next is in rotations (FORMAT.md of ledgerd, section 14),\nand the other keys are in keys; verify.py follows them from the key in vkey.\n")
+	}
+	t.WriteString("How to check each part without the program that wrote this, in this directory:\n\n")
 	t.WriteString("That no file was changed since:\n  sha256sum -c SHA256SUMS\n\n")
 	t.WriteString(b.howTo.String())
 	for _, f := range b.report.Faults {

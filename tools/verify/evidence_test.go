@@ -114,3 +114,61 @@ func TestEvidence(t *testing.T) {
 	}
 	shell(t, dir)
 }
+
+// TestR81_EvidenceAfterARotation: the commands that lie with the evidence hold for
+// a third party whichever of the log's keys was pinned, where two sign and where
+// the first is retired; and what nobody can check is said to be left out.
+func TestR81_EvidenceAfterARotation(t *testing.T) {
+	l := handedOver()
+	kept, newer := put(t, "kept", noteBy(l, 14, 1)), put(t, "kept", noteBy(l, 18, 2))
+	evidence := func() string { return filepath.Join(t.TempDir(), "evidence") }
+	for what, c := range map[string]struct {
+		vkey, kept string
+		size       int
+		commands   int
+		left       string
+	}{
+		"the first key":                     {l.VKey, kept, 20, 4, ""},
+		"the first key, remembered later":   {l.VKey, newer, 20, 4, ""},
+		"the second key":                    {l.Next[0], newer, 20, 4, ""},
+		"the second key, remembered before": {l.Next[0], kept, 20, 3, "has signed both notes"},
+		"no key":                            {"", kept, 20, 4, ""},
+		"two in force":                      {l.VKey, kept, 16, 4, ""},
+	} {
+		log := l.Clone()
+		if c.size < 20 {
+			log.Entries = log.Entries[:c.size]
+			log.Signer, _ = logtest.Key(l.Origin, 1)
+			next, _ := logtest.Key(l.Origin, 2)
+			log.Also = append(log.Also, next)
+		}
+		args, dir := []string{"--export", export(t, log.Files()), "--checkpoint", c.kept}, evidence()
+		want := "consistent"
+		if c.vkey != "" {
+			args, want = append(args, "--vkey", c.vkey), "authentic"
+		}
+		says(t, audit.ExitPass, want, append(args, "--evidence", dir)...)
+		out, n := shell(t, dir)
+		readme, err := os.ReadFile(filepath.Join(dir, "README.txt"))
+		if err != nil || n != c.commands || strings.Count(out, "Signature Verified Successfully") != 2 || c.left != "" && !strings.Contains(string(readme), c.left) || !strings.Contains(string(readme), "verify.py follows them") {
+			t.Errorf("%s: %d commands: %s\n%s", what, n, out, readme)
+		}
+	}
+	// An entry that was changed behind the rotation stands under the newer key's note.
+	edited := l.Clone()
+	edited.Edit(17, func(e *events.Event) { e.Agent = "other" })
+	dir := evidence()
+	says(t, audit.ExitFail, "seq 19: chain", "--export", export(t, edited.Files()), "--vkey", l.VKey, "--evidence", dir)
+	if out, _ := shell(t, dir); strings.Count(out, "is in the tree of 20 events") < 2 {
+		t.Error(out)
+	}
+	// Under a key that nobody handed over to, nothing is said to be checked with it.
+	foreign := l.Files()
+	foreign["checkpoint"] = noteBy(l, 20, 9)
+	dir = evidence()
+	says(t, audit.ExitFail, "checkpoint", "--export", export(t, foreign), "--vkey", l.VKey, "--evidence", dir)
+	shell(t, dir)
+	if readme, err := os.ReadFile(filepath.Join(dir, "README.txt")); err != nil || !strings.Contains(string(readme), "a way to check the signature of notes/log.note") {
+		t.Errorf("%v %s", err, readme)
+	}
+}
