@@ -123,8 +123,8 @@ func (d *doctor) fold() {
 func (d *doctor) marks() {
 	for _, m := range []struct{ file, detail, next string }{
 		{ledger.ContinuedFile, "another epoch continues this log: it is not served", "serve that one; this one can be verified and exported"},
-		{ledger.RestoredFile, "restored from a backup: it is not served", "ledgerd epoch new --from " + d.data + " --data NEWDIR --reason loss"},
 		{ledger.ManifestFile, "this is a backup: it is not served", "ledgerd restore --from " + d.data + " --data NEWDIR"},
+		{ledger.RestoredFile, "restored from a backup: it is not served", "ledgerd epoch new --from " + d.data + " --data NEWDIR --reason loss"},
 	} {
 		if _, err := os.Lstat(filepath.Join(d.data, m.file)); err == nil {
 			d.fail("served", exitIntegrity, m.next, "%s", m.detail)

@@ -10,14 +10,15 @@
 //     manifest, with a file too many, too few or changed is refused;
 //   - nothing in a backup is obeyed: file names are plain, links are refused, and
 //     nothing is written before all of it was read and the log verified;
-//   - what was restored says so (Marker): it can be read, verified and exported,
-//     and is never served, since what came after the backup may be known to
-//     others.
+//   - a backup, and what was restored of it, says so (ledger.RestoredFile): it can
+//     be read, verified and exported, and is never served, since what came after
+//     the backup may be known to others.
 package backup
 
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +30,7 @@ import (
 
 	"github.com/ledgerd/ledgerd/internal/audit"
 	"github.com/ledgerd/ledgerd/internal/datadir"
+	"github.com/ledgerd/ledgerd/internal/ledger"
 )
 
 // Errors a caller branches on; all come wrapped with what was found.
@@ -144,6 +146,9 @@ func describe(tmp string) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := mark(tmp, m); err != nil {
+		return nil, err
+	}
 	files, err := list(tmp)
 	if err != nil {
 		return nil, err
@@ -158,6 +163,15 @@ func describe(tmp string) (*Manifest, error) {
 		m.Keys = m.Keys || strings.HasPrefix(name, keysDir+"/")
 	}
 	return m, writeNew(filepath.Join(tmp, manifestFile), m.encode())
+}
+
+// mark keeps a copy of a log from being served, also where its manifest is gone.
+func mark(dir string, m *Manifest) error {
+	b, err := json.Marshal(map[string]any{"origin": m.Origin, "events": m.Events, "checkpoint": m.Checkpoint})
+	if err != nil {
+		return err
+	}
+	return writeNew(filepath.Join(dir, ledger.RestoredFile), append(b, '\n'))
 }
 
 // describeLog says which log a copy holds, and holds its end against the

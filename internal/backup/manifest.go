@@ -102,7 +102,7 @@ func keyName(name string) bool {
 
 // fileName reports whether name, with slashes, is a path that a backup has.
 func fileName(name string) bool {
-	if name == anchorFile {
+	if name == anchorFile || name == ledger.RestoredFile {
 		return true
 	}
 	dir, base, ok := strings.Cut(name, "/")

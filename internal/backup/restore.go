@@ -1,13 +1,13 @@
 package backup
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/ledgerd/ledgerd/internal/audit"
 	"github.com/ledgerd/ledgerd/internal/datadir"
@@ -145,11 +145,10 @@ func fill(tmp, from string, m *Manifest, keys string) error {
 			return fmt.Errorf("keys: %w", err)
 		}
 	}
-	b, err := json.Marshal(map[string]any{"origin": m.Origin, "events": m.Events, "checkpoint": m.Checkpoint})
-	if err != nil {
-		return err
+	if slices.ContainsFunc(m.Files, func(f File) bool { return f.Name == ledger.RestoredFile }) {
+		return nil // its own, which says the same
 	}
-	return writeNew(filepath.Join(tmp, ledger.RestoredFile), append(b, '\n'))
+	return mark(tmp, m)
 }
 
 // bring copies one file, and looks at it once more on the way.

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// RestoredFile lies in a data directory that was made of a backup. Others may
+// RestoredFile lies in a backup, and in a data directory that was made of one. Others may
 // know what came after the backup, so that the log must not go on from there.
 const RestoredFile = "restored"
 
@@ -28,7 +28,7 @@ const ManifestFile = "manifest.json"
 // checkRestored refuses a backup, a directory that was made of one, and one whose
 // log goes on elsewhere.
 func checkRestored(dir string) error {
-	for _, name := range []string{ContinuedFile, RestoredFile, ManifestFile} {
+	for _, name := range []string{ContinuedFile, ManifestFile, RestoredFile} {
 		_, err := os.Lstat(filepath.Join(dir, name))
 		switch {
 		case err == nil && name == ContinuedFile:
