@@ -64,6 +64,7 @@ func (l *Ledger) answerBatch(b *batch) {
 		l.wake()
 	}
 	l.counters.answering.Store(0)
+	b.leave()
 }
 
 // dispatch sends what a durable batch has started, and says what it denies.
@@ -175,11 +176,23 @@ func (l *Ledger) answer(j *job) {
 	if l.handErasure(j, r) {
 		return
 	}
-	j.finish(answerOf(r))
+	j.finish(l.answerIn(j, r))
 }
 
 func answerOf(r *wire.Reply) Answer {
 	return Answer{Reply: r.Encode(), Reason: reason.Told(reason.Code(r.Decision.Reason))}
+}
+
+// answerIn is answerOf, for an arrival in room that the next answer takes.
+func (l *Ledger) answerIn(j *job, r *wire.Reply) Answer {
+	if j.read == nil {
+		return answerOf(r)
+	}
+	reply := r.EncodeIn(l.replyRoom)
+	if cap(reply) <= replyRoomMax {
+		l.replyRoom = reply
+	}
+	return Answer{Reply: reply, Reason: reason.Told(reason.Code(r.Decision.Reason))}
 }
 
 // render finishes queries apart from the proposals' answers: a proof or a page

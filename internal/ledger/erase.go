@@ -244,7 +244,11 @@ func (s *sealer) sealUnder(name string, seq uint64, salt [events.SaltLen]byte, b
 // sealedOrDurable is an event of the log, on disk yet or not; nil for one that is
 // not in it.
 func (l *Ledger) sealedOrDurable(w *sealing, seq uint64) (*events.Event, error) {
-	for _, sealed := range append(slices.Clone(l.flying), w.sealed) {
+	inFlight := [][]sealedEvent{w.sealed}
+	for _, b := range l.flying {
+		inFlight = append(inFlight, b.sealed)
+	}
+	for _, sealed := range inFlight {
 		if n := len(sealed); n > 0 && sealed[0].event.Seq <= seq && seq <= sealed[n-1].event.Seq {
 			return &sealed[seq-sealed[0].event.Seq].event, nil
 		}

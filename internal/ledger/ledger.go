@@ -68,7 +68,7 @@ type job struct {
 	late     bool        // it has waited too long
 	refused  reason.Code // before judgement
 	outcome  *Outcome
-	sealed   sealedEvent     // the outcome's decision, unless it is a retry
+	sealed   *sealedEvent    // the outcome's decision, unless it is a retry
 	run      *runView        // of sop.submit, as the batch leaves it
 	inFlight []wire.InFlight // what an emergency deny came too late for
 	told     reason.Code     // of a report or a run's end, what the answer says
@@ -94,14 +94,15 @@ type Ledger struct {
 	// Owned by the goroutine of Run.
 	state      *projection.State
 	recent     map[uint64]prior      // requests with an operation id, by decision, until durable
-	flying     [][]sealedEvent       // batches until they are durable
+	flying     []*batch              // that sealed something, until they are durable
 	procedures map[string]*procedure // of open runs
 	flights    flights
 	stateKey   []byte // what is handed over is made with it
 	handed     uint64 // seq up to which changes of the state were handed over
 	room       room   // for the next batch
 
-	waiters waiters // owned by the goroutine of answerAll
+	waiters   waiters // owned by the goroutine of answerAll
+	replyRoom []byte  // the same
 
 	// Shared.
 	intake    intake
@@ -138,6 +139,7 @@ type batch struct {
 	state   []byte      // the emergency denies, where it changed them
 	refused int         // jobs that were not judged
 	failed  bool        // nothing of it may be told
+	spare   spare
 }
 
 type sealedEvent struct {
@@ -161,7 +163,7 @@ type Arrival struct {
 	*Proposal                             // its lane and subject set
 	Bytes     int                         // that it holds while it waits
 	Read      func(*Proposal) reason.Code // completes the proposal; a code refuses it
-	Answer    func(Answer)
+	Answer    func(Answer)                // whose Reply is the ledger's again when it returns
 }
 
 // Receive queues a proposal to be read when its turn comes, which is what Read
@@ -280,6 +282,7 @@ func (l *Ledger) write(ctx context.Context) {
 			return
 		}
 		b := &batch{jobs: jobs}
+		b.spare.users.Add(1) // answerAll
 		l.counters.writing.Store(l.counters.now())
 		if err := l.judge(b); err != nil {
 			b.failed = true
@@ -360,7 +363,10 @@ func (l *Ledger) judgeAll(b *batch) (*sealing, error) {
 			delete(l.recent, seq)
 		}
 	}
-	l.flying = slices.DeleteFunc(l.flying, func(sealed []sealedEvent) bool { return sealed[len(sealed)-1].event.Seq <= durable })
+	for len(l.flying) > 0 && l.flying[0].last() <= durable {
+		l.flying[0].leave()
+		l.flying = slices.Delete(l.flying, 0, 1)
+	}
 	w := newSealing(l, len(b.jobs))
 	for _, j := range b.jobs {
 		if j.turnAway() {
@@ -380,7 +386,8 @@ func (l *Ledger) judgeAll(b *batch) (*sealing, error) {
 	l.counters.measure(l.state)
 	b.sealed = w.sealed
 	if len(w.sealed) > 0 {
-		l.flying = append(l.flying, w.sealed)
+		l.flying = append(l.flying, b)
+		b.spare.users.Add(1)
 	}
 	w.handOver(b)
 	return w, nil
@@ -404,7 +411,8 @@ func (l *Ledger) judgeOne(w *sealing, j *job) error {
 		return j.spoil(err)
 	}
 	p.Now = now
-	j.outcome = Decide(l.state, p)
+	j.outcome = newOutcome()
+	j.outcome.Decide(l.state, p)
 	if j.outcome.Retry != 0 {
 		l.showRun(j)
 		return nil

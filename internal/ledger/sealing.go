@@ -18,12 +18,12 @@ type sealing struct {
 	l        *Ledger
 	batch    store.Batch
 	sealed   []sealedEvent
-	decision sealedEvent // the last outcome's decision
-	execs    []wire.Exec // effects that have started
-	touched  []string    // runs that changed
-	landed   []flight    // of effects that have ended, for those who wait
-	denies   bool        // the emergency denies have changed
-	room     room        // where the batch's bytes are
+	decision *sealedEvent // the last outcome's decision
+	execs    []wire.Exec  // effects that have started
+	touched  []string     // runs that changed
+	landed   []flight     // of effects that have ended, for those who wait
+	denies   bool         // the emergency denies have changed
+	room     room         // where the batch's bytes are
 }
 
 // room is what a batch is put together in. It goes from one to the next, once
@@ -37,7 +37,7 @@ const roomMax = 8 << 20 // a larger one is not kept
 
 // newSealing makes room for about jobs outcomes of one event each.
 func newSealing(l *Ledger, jobs int) *sealing {
-	w := &sealing{l: l, sealed: make([]sealedEvent, 0, jobs+jobs/2+1), room: l.room}
+	w := &sealing{l: l, sealed: newSealed(jobs), room: l.room}
 	l.room = room{}
 	b := w.room.batch
 	w.batch = store.Batch{First: l.state.Seq + 1, Events: b.Events[:0], Leaves: b.Leaves[:0], Payloads: b.Payloads[:0]}
@@ -73,7 +73,7 @@ func (w *sealing) outcome(p *Proposal, o *Outcome, now events.Time) error {
 	decision := events.Event{Time: now, Agent: p.Subject, Body: o.Decision}
 	var payload *payload
 	if o.KeepsRequest(p) {
-		payload = newSealed(payloadOwner(p), salt, p.Request.Canonical)
+		payload = sealedPayload(payloadOwner(p), salt, p.Request.Canonical)
 		if p.Request.OperationID != "" {
 			w.l.recent[w.l.state.Seq+1] = prior{p.Subject, p.Request.OperationID, p.Request.Canonical}
 		}
@@ -81,13 +81,13 @@ func (w *sealing) outcome(p *Proposal, o *Outcome, now events.Time) error {
 	if err := w.add(decision, payload); err != nil {
 		return err
 	}
-	w.decision = w.sealed[len(w.sealed)-1]
+	w.decision = &w.sealed[len(w.sealed)-1]
 	for _, effect := range o.Effects {
 		if err := w.effect(p.Subject, w.decision.event.Seq, effect, now); err != nil {
 			return err
 		}
 	}
-	if o.procedure != nil && o.Decision.Allowed {
+	if o.procedure != nil && o.Decision.Allowed && o.Decision.RunID != "" {
 		w.l.procedures[o.Decision.RunID] = &procedure{steps: o.procedure, salt: salt, memory: make([]memoryResult, len(o.procedure))}
 	}
 	return nil
@@ -159,7 +159,7 @@ func (w *sealing) effect(agent string, cause uint64, effect Effect, now events.T
 	if written, ok := effect.Body.(*events.MemoryWritten); ok {
 		owner = written.Owner
 	}
-	return w.add(e, newSealed(owner, salt, effect.Seal))
+	return w.add(e, sealedPayload(owner, salt, effect.Seal))
 }
 
 // payload is what lies beside an event.
@@ -170,7 +170,7 @@ type payload struct {
 	open  bool
 }
 
-func newSealed(owner string, salt [events.SaltLen]byte, b []byte) *payload {
+func sealedPayload(owner string, salt [events.SaltLen]byte, b []byte) *payload {
 	return &payload{owner: owner, salt: salt, bytes: b}
 }
 

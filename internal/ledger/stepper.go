@@ -65,6 +65,9 @@ type Step struct {
 // 0 for a retry.
 func (s *Step) Outcome(i int) (*Outcome, uint64) {
 	j := s.jobs.jobs[i]
+	if j.sealed == nil {
+		return j.outcome, 0
+	}
 	return j.outcome, j.sealed.event.Seq
 }
 
@@ -72,6 +75,7 @@ func (s *Step) Outcome(i int) (*Outcome, uint64) {
 // not usable.
 func (s *Stepper) Judge(proposals ...*Proposal) (*Step, error) {
 	step := &Step{}
+	step.jobs.spare.kept = true
 	for _, p := range proposals {
 		step.jobs.jobs = append(step.jobs.jobs, &job{proposal: p})
 	}
@@ -93,7 +97,8 @@ func (s *Stepper) Report(handler string, r *wire.Report) (*Step, error) {
 func (s *Stepper) Tick() (*Step, error) { return s.one(&job{tick: true}) }
 
 func (s *Stepper) one(j *job) (*Step, error) {
-	step := &Step{jobs: batch{jobs: []*job{j}}}
+	step := &Step{}
+	step.jobs.jobs, step.jobs.spare.kept = []*job{j}, true
 	w, err := s.l.judgeAll(&step.jobs)
 	if err != nil {
 		return nil, err

@@ -192,10 +192,15 @@ func (a *api) refuse(m request, id string, reply replyKind, code reason.Code) {
 	}
 }
 
-// respond answers with the reason in headers too; a denial is an answer like
-// any other. A failure to send is the connection's to report: the outcome is
-// found by operation id.
+// respond answers, with the reason in headers too where it is no allowance; a
+// denial is an answer like any other. (A message with headers costs its reader
+// and the server as much again.) A failure to send is the connection's to report:
+// the outcome is found by operation id.
 func respond(m request, body []byte, code reason.Code) {
+	if code == "" || code.Allowed() {
+		_ = m.Respond(body)
+		return
+	}
 	_ = m.Respond(body, headersOf(code))
 }
 
@@ -209,7 +214,7 @@ func headersOf(code reason.Code) micro.RespondOpt {
 }
 
 var headers = func() map[reason.Code]micro.RespondOpt {
-	all := map[reason.Code]micro.RespondOpt{"": micro.WithHeaders(makeHeaders(""))}
+	all := map[reason.Code]micro.RespondOpt{}
 	for _, info := range reason.All() {
 		all[info.Code] = micro.WithHeaders(makeHeaders(info.Code))
 	}
@@ -217,13 +222,10 @@ var headers = func() map[reason.Code]micro.RespondOpt {
 }()
 
 func makeHeaders(code reason.Code) micro.Headers {
-	headers := micro.Headers{}
-	if code != "" {
-		headers["Ledgerd-Reason"] = []string{string(code)}
-		if info, _ := reason.Of(code); !info.Allowed {
-			headers["Nats-Service-Error-Code"] = []string{strconv.Itoa(info.Number)}
-			headers["Nats-Service-Error"] = []string{info.Text}
-		}
+	info, _ := reason.Of(code)
+	return micro.Headers{
+		"Ledgerd-Reason":          {string(code)},
+		"Nats-Service-Error-Code": {strconv.Itoa(info.Number)},
+		"Nats-Service-Error":      {info.Text},
 	}
-	return headers
 }

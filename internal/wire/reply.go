@@ -86,13 +86,17 @@ func (r *Reply) size() int {
 }
 
 // Encode is the reply's JSON: what may be told, and no more.
-func (r *Reply) Encode() []byte {
+func (r *Reply) Encode() []byte { return r.EncodeIn(make([]byte, 0, r.size())) }
+
+// EncodeIn is Encode in room that the caller has, or in new where that is too
+// small. Whatever was in it is gone.
+func (r *Reply) EncodeIn(room []byte) []byte {
 	d := r.Decision
 	told := reason.Told(reason.Code(d.Reason))
 	if r.Full {
 		told = reason.Code(d.Reason)
 	}
-	w := &writer{buf: make([]byte, 0, r.size())}
+	w := &writer{buf: room[:0]}
 	w.str("type", DecisionType)
 	w.boolean("allowed", d.Allowed)
 	w.str("reason_code", string(told))
