@@ -30,17 +30,28 @@ type Event struct {
 
 // Append appends the bytes of e to dst. The error is ErrTooLarge, or says what
 // has no form in the format; dst is then unchanged.
-func (e *Event) Append(dst []byte) ([]byte, error) {
-	c := coder{buf: dst}
-	t := string(e.Body.Type())
-	e.fields(&c, &t, func() Body { return e.Body })
-	if err := c.end(); err != nil {
+func (e *Event) Append(dst []byte) ([]byte, error) { return new(Encoder).Append(dst, e) }
+
+// Encoder writes one event after the other in the same room, for whoever writes
+// many. It belongs to one goroutine.
+type Encoder struct {
+	coder coder
+	typ   string
+}
+
+// Append is Event.Append.
+func (w *Encoder) Append(dst []byte, e *Event) ([]byte, error) {
+	w.coder, w.typ = coder{buf: dst}, string(e.Body.Type())
+	e.fields(&w.coder, &w.typ, func() Body { return e.Body })
+	b, err := w.coder.buf, w.coder.end()
+	w.coder.buf = nil
+	if err != nil {
 		return dst, err
 	}
-	if len(c.buf)-len(dst) > EventBytesMax {
+	if len(b)-len(dst) > EventBytesMax {
 		return dst, ErrTooLarge
 	}
-	return c.buf, nil
+	return b, nil
 }
 
 // Parse reads the bytes of one event. It keeps no reference to b.

@@ -88,11 +88,15 @@ type parser struct {
 	pos int
 	err error
 
-	open []Member // of the objects that have not ended yet
-	slab []Member // room for those that have
+	open     []Member // of the objects that have not ended yet
+	slab     []Member // room for those that have
+	elements []Value  // of the arrays that have not ended yet
 }
 
-const slabMax = 64 // members at a time, whatever the text promises
+const (
+	slabMax      = 64 // members at a time, whatever the text promises
+	elementsRoom = 16 // more than a usual procedure has steps
+)
 
 // keep takes the members of an object that ends from open, which held from of
 // them before it began.
@@ -261,13 +265,20 @@ func (p *parser) array(depth int) Value {
 		p.pos++
 		return v
 	}
+	if p.elements == nil {
+		p.elements = make([]Value, 0, elementsRoom)
+	}
+	from := len(p.elements)
 	for p.err == nil {
-		v.Elements = append(v.Elements, p.value(depth))
+		element := p.value(depth) // which may move elements
+		p.elements = append(p.elements, element)
 		switch p.next() {
 		case ',':
 			p.pos++
 		case ']':
 			p.pos++
+			v.Elements = slices.Clone(p.elements[from:])
+			p.elements = p.elements[:from]
 			return v
 		default:
 			p.fail("no comma or bracket after an element")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ledgerd/ledgerd/internal/events"
@@ -210,11 +211,12 @@ func (l *Ledger) reply(j *job) (*wire.Reply, error) {
 	if j.outcome.Retry != 0 {
 		return l.recorded(j.outcome.Retry)
 	}
-	o := j.outcome
-	r := &wire.Reply{Decision: o.Decision, Seq: j.sealed.event.Seq, EventID: events.UUIDString(j.sealed.event.ID), Hash: j.sealed.leaf, Faults: o.Faults}
-	if len(o.Steps) > 0 {
-		r.Steps = make([]wire.Step, 0, len(o.Steps))
+	o, r := j.outcome, &wire.Reply{}
+	if passing(o.Decision.Operation) { // nothing waits to be answered later
+		r = &l.told
 	}
+	*r = wire.Reply{Decision: o.Decision, Seq: j.sealed.event.Seq, EventID: events.UUIDString(j.sealed.event.ID), Hash: j.sealed.leaf, Faults: o.Faults, Steps: r.Steps[:0]}
+	r.Steps = slices.Grow(r.Steps, len(o.Steps))
 	for _, step := range o.Steps {
 		r.Steps = append(r.Steps, wire.Step{StepID: step.StepID, Action: step.Action, Reason: reason.Code(step.Reason)})
 	}

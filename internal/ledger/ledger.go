@@ -100,9 +100,11 @@ type Ledger struct {
 	stateKey   []byte // what is handed over is made with it
 	handed     uint64 // seq up to which changes of the state were handed over
 	room       room   // for the next batch
+	encoder    events.Encoder
 
-	waiters   waiters // owned by the goroutine of answerAll
-	replyRoom []byte  // the same
+	waiters   waiters    // owned by the goroutine of answerAll
+	told      wire.Reply // the same: the last that did not have to wait
+	replyRoom []byte     // the same: its bytes
 
 	// Shared.
 	intake    intake
@@ -160,17 +162,21 @@ func (l *Ledger) Submit(p *Proposal, answer func(Answer)) reason.Code {
 
 // Arrival is a proposal as it came.
 type Arrival struct {
-	*Proposal                             // its lane and subject set
-	Bytes     int                         // that it holds while it waits
-	Read      func(*Proposal) reason.Code // completes the proposal; a code refuses it
-	Answer    func(Answer)                // whose Reply is the ledger's again when it returns
+	Proposal                             // its lane and subject set
+	Bytes    int                         // that it holds while it waits
+	Read     func(*Proposal) reason.Code // completes the proposal; a code refuses it
+	Answer   func(Answer)                // whose Reply is the ledger's again when it returns
+
+	job job // room for it
 }
 
 // Receive queues a proposal to be read when its turn comes, which is what Read
 // is called for, once, from another goroutine. Otherwise it is as Submit. What
 // Read refuses is answered with that reason, unjudged.
-func (l *Ledger) Receive(a Arrival) reason.Code {
-	return l.submit(&job{proposal: a.Proposal, answer: a.Answer, bytes: a.Bytes, read: a.Read})
+// The caller must not change a any more.
+func (l *Ledger) Receive(a *Arrival) reason.Code {
+	a.job = job{proposal: &a.Proposal, answer: a.Answer, bytes: a.Bytes, read: a.Read}
+	return l.submit(&a.job)
 }
 
 func (l *Ledger) submit(j *job) reason.Code {

@@ -205,7 +205,7 @@ func (w *sealing) add(event events.Event, p *payload) error {
 		}
 	}
 	start := len(w.room.events)
-	text, err := e.Append(w.room.events)
+	text, err := w.l.encoder.Append(w.room.events, e)
 	if err != nil {
 		return fmt.Errorf("seal %s at %d: %w", e.Body.Type(), e.Seq, err)
 	}

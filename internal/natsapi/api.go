@@ -52,9 +52,11 @@ func (a *api) judge(m request, lane wire.Lane) {
 		return
 	}
 	r := &arrival{api: a, m: m, name: s.Name, reply: reply}
-	r.proposal = ledger.Proposal{Lane: lane, Subject: s.ID, Operation: wire.Known(lane, s.Name)}
-	in := ledger.Arrival{Proposal: &r.proposal, Bytes: len(m.Data()) + arrivalBytes, Read: r.read, Answer: r.answer}
-	if code := a.ledger.Receive(in); code != "" {
+	r.Arrival = ledger.Arrival{
+		Proposal: ledger.Proposal{Lane: lane, Subject: s.ID, Operation: wire.Known(lane, s.Name)},
+		Bytes:    len(m.Data()) + arrivalBytes, Read: r.read, Answer: r.answer,
+	}
+	if code := a.ledger.Receive(&r.Arrival); code != "" {
 		a.refuse(m, s.ID, reply, code)
 	}
 }
@@ -63,11 +65,11 @@ const arrivalBytes = 1 << 10 // what a message takes beside its data, about
 
 // arrival is a proposal or control request on its way through the ledger.
 type arrival struct {
-	api      *api
-	m        request
-	name     string
-	reply    replyKind
-	proposal ledger.Proposal
+	ledger.Arrival
+	api   *api
+	m     request
+	name  string
+	reply replyKind
 }
 
 // read decodes the request, once its turn has come.
@@ -86,7 +88,7 @@ func (r *arrival) read(p *ledger.Proposal) reason.Code {
 func (r *arrival) answer(out ledger.Answer) {
 	switch {
 	case out.Refused:
-		r.api.refuse(r.m, r.proposal.Subject, r.reply, out.Reason)
+		r.api.refuse(r.m, r.Subject, r.reply, out.Reason)
 	case r.reply == ownReply:
 		respond(r.m, out.Reply, out.Reason)
 	}

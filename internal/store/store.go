@@ -157,6 +157,9 @@ func (o Options) pebble(fs vfs.FS, f *fault, readOnly bool) *pebble.Options {
 	// A burst is taken up rather than stopped: writes wait for flushes and
 	// compactions only far behind them.
 	p.MemTableStopWritesThreshold, p.L0StopWritesThreshold = 4, 40
+	// Of all keys only those of data keys come in no order. Their few tables may
+	// overlap four deep before everything above them is written again.
+	p.L0CompactionThreshold = 8
 	// No table holds keys of two kinds. Each kind only grows at its end, so that
 	// tables do not overlap, and what was flushed need not be written again soon.
 	p.Experimental.SpanPolicyFunc = func(start []byte) (pebble.SpanPolicy, []byte, error) {
