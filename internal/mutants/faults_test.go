@@ -545,7 +545,7 @@ var faults = []fault{
 	{
 		name: "refusals after queueing are not counted", pkg: "internal/natsapi", test: "TestR66_WhatWaitedTooLongIsOverloaded",
 		patches: []patch{{"internal/natsapi/api.go", `	case out.Refused:
-		r.api.refuse(r.m, r.proposal.Subject, r.reply, out.Reason)`, `	case out.Refused:
+		r.api.refuse(r.m, r.Subject, r.reply, out.Reason)`, `	case out.Refused:
 		respond(r.m, out.Reply, out.Reason)`}},
 	},
 	{
