@@ -34,6 +34,10 @@ type Proposal struct {
 	NewKey    string        // verifier key that key.rotate brings
 	Handoff   string        // note that the key of key.retire and the one after it have signed
 
+	// First is the decision recorded under the operation id, nil where there is none
+	// or nothing was ever erased: it says whose its request is, and so whether that is.
+	First *events.Event
+
 	fresh *freshKey // the secret half of NewKey, until it is kept
 
 	// Beside are the events of the log at the seqs that the function Beside lists,
@@ -173,7 +177,7 @@ func (j *judge) judge() reason.Code {
 		return reason.EmergencyDeny
 	}
 	if op, used := j.recorded(req); used {
-		same := bytes.Equal(j.p.Prior, req.Canonical) && j.p.Prior != nil || j.s.RequestErased(j.p.Subject, op) // nobody can tell any more
+		same := bytes.Equal(j.p.Prior, req.Canonical) && j.p.Prior != nil || j.p.First != nil && j.s.ErasedBy(j.p.First) != 0 // nobody can tell any more
 		if j.fails("operation id", op.Name != req.Operation || !same) {
 			return reason.OperationIDConflict
 		}

@@ -256,6 +256,9 @@ func (j *judge) hold(h events.Hold) (events.Hold, reason.Code) {
 	case owner == "":
 		j.note("no sealed payload lies beside %d", h.Seq)
 		return h, reason.NotFound
+	case !j.s.IDTaken(owner):
+		j.note("the payload beside %d is of %s, who was never registered", h.Seq, owner)
+		return h, reason.NotFound
 	case !mayErase:
 		j.note("the payload beside %d is never erased", h.Seq)
 		return h, reason.NotErasable

@@ -122,7 +122,9 @@ func newEraseSweep(t *testing.T) *eraseSweep {
 	c.pass(4 * 24 * time.Hour)
 	put(4)
 	w.secret(t, 1, seqs[3], seqs[7])
-	w.take(t, func() { expect(t, s.Control(ledger.AdminID, "payload.erase", eraseSeqs(seqs[3], seqs[7])), reason.ControlDone) })
+	w.take(t, func() {
+		expect(t, s.Control(ledger.AdminID, "payload.erase", eraseSeqs(seqs[3], seqs[7])), reason.ControlDone)
+	})
 	put(4)
 	w.secret(t, 2, append(append(seqs[:3:3], seqs[4:7]...), seqs[8:12]...)...)
 	w.take(t, func() {

@@ -524,8 +524,17 @@ func (l *Ledger) fillIn(w *sealing, p *Proposal) error {
 		p.Beside = append(p.Beside, e)
 	}
 	op, used := l.state.Operation(p.Subject, p.Request.OperationID)
-	if !used || l.state.RequestErased(p.Subject, op) || p.Request.Operation == "memory.read" {
+	if !used || p.Request.Operation == "memory.read" {
 		return nil
+	}
+	if l.state.AnyErased() {
+		e, err := l.sealedOrDurable(w, op.Seq)
+		if err != nil {
+			return err
+		}
+		if p.First = firstOf(p, e); p.First != nil && l.state.ErasedBy(p.First) != 0 {
+			return nil
+		}
 	}
 	first, ok := l.recent[op.Seq]
 	if !ok {
@@ -544,6 +553,18 @@ func (l *Ledger) fillIn(w *sealing, p *Proposal) error {
 		p.Prior = first.request
 	}
 	return nil
+}
+
+// firstOf is e where it is the decision that p's operation id was first used for,
+// and no hit by chance.
+func firstOf(p *Proposal, e *events.Event) *events.Event {
+	if e == nil {
+		return nil
+	}
+	if d, ok := e.Body.(*events.Decision); !ok || d.Subject != p.Subject || d.OperationID != p.Request.OperationID {
+		return nil
+	}
+	return e
 }
 
 // prior is a request and the operation id that it was first made under.

@@ -132,6 +132,14 @@ func (s *Stepper) Settle(step *Step) ([]Answer, error) {
 	return answers, nil
 }
 
+// Erased takes note that what the log says to be erased up to an event is, and
+// the data keys of those names with it: whoever holds the log has done so.
+func (s *Stepper) Erased(upTo uint64, keys ...string) {
+	s.l.values.clear()
+	s.l.sealer.forget(keys)
+	s.l.erasedTo.Store(upTo)
+}
+
 // State is what the next proposal is judged against. It must not be changed.
 func (s *Stepper) State() *projection.State { return s.l.state }
 

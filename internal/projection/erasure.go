@@ -46,14 +46,8 @@ func (s *State) ErasedBy(e *events.Event) uint64 {
 	return 0
 }
 
-// RequestErased reports whether the request that an agent's operation was first
-// made with is destroyed.
-func (s *State) RequestErased(subject string, op Operation) bool {
-	if len(s.erasures.all) == 0 {
-		return false
-	}
-	return s.ErasedBy(&events.Event{Seq: op.Seq, Payload: events.Hash{1}, Body: &events.Decision{Subject: subject, Operation: op.Name}}) != 0
-}
+// AnyErased reports whether anything was ever erased.
+func (s *State) AnyErased() bool { return len(s.erasures.all) > 0 }
 
 // HoldList lists what is held, in order.
 func (s *State) HoldList() []events.Hold {

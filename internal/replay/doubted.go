@@ -40,8 +40,8 @@ func (r *run) doubtSteps(whole *logged, d *events.Decision) {
 			first = step.Reason
 		}
 	}
-	early := []reason.Code{
-		reason.EmergencyDeny, reason.OperationIDConflict, reason.NoPolicy,
+	early := []reason.Code{ // those of who asks are held to the state by checkBase
+		reason.UnknownAgent, reason.NotPermittedForRole, reason.AgentRevoked, reason.EmergencyDeny, reason.OperationIDConflict, reason.NoPolicy,
 		reason.SOPMalformed, reason.SOPVersionInvalid, reason.SOPEmpty, reason.SOPTooLarge,
 	}
 	late := []reason.Code{reason.QuotaExceeded, reason.MissingHandlers}

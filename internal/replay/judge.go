@@ -328,6 +328,9 @@ func (r *run) prior(c *evidence, d *events.Decision) (missing bool, err error) {
 	if f, ok := first.Body.(*events.Decision); !ok || f.Subject != d.Subject || f.OperationID != d.OperationID {
 		return false, nil // the index hits by chance, and the id is refused
 	}
+	if r.s.AnyErased() {
+		c.proposal.First = &first
+	}
 	_, b, ok, err := r.payload(op.Seq)
 	if err != nil || !ok {
 		return true, err

@@ -50,11 +50,13 @@ func (r *run) certain(d *events.Decision) (code reason.Code, judged []reason.Cod
 	whole := strings.HasPrefix(d.Operation, "sop.")
 	judged = []reason.Code{reason.OperationIDConflict, reason.NoPolicy}
 	if !whole { // else it may be a step's
-		judged = append(judged, reason.EmergencyDeny)
+		judged = append(judged, reason.EmergencyDeny, reason.AgentRevoked)
 	}
 	capability, lacks := capabilityOf(d)
 	_, used := r.s.Operation(d.Subject, d.OperationID)
 	switch {
+	case a.Revoked:
+		return reason.AgentRevoked, judged
 	case r.s.Denied(a, capability):
 		return reason.EmergencyDeny, judged
 	case used && d.Operation != "memory.read":

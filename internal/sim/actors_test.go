@@ -90,7 +90,7 @@ func (w *world) keyOf(from *actor) string {
 }
 
 func (w *world) someone() *actor {
-	if w.model.policy == nil && w.percent(70) || w.percent(w.options.Admin) {
+	if w.model.policy == nil && w.percent(70) || w.percent(w.options.Admin+w.options.Erase/4) {
 		return w.actors[0]
 	}
 	for range 8 {
@@ -425,6 +425,9 @@ func (w *world) registration(control bool) (string, object) {
 
 // verb is what an admin asks for.
 func (w *world) verb() (operation string, body object) {
+	if w.model.policy != nil && w.percent(w.options.Erase) {
+		return w.erasures()
+	}
 	at := w.r.IntN(100)
 	if w.model.policy == nil {
 		at = 0
@@ -501,6 +504,9 @@ func (w *world) policyDocument() string {
 	}
 	if w.percent(40) {
 		p.most = pick(w, []int{1, 60, 7200, 30 * 86400})
+	}
+	if w.percent(w.options.Erase / 3) {
+		p.retention = 1 + w.r.IntN(2)
 	}
 	if w.percent(10) {
 		delete(p.classes, pick(w, []string{"rule", "secret", "task"}))

@@ -224,6 +224,9 @@ func (w *world) compare() error {
 			}
 		}
 	}
+	if err := w.compareErasures(s); err != nil {
+		return err
+	}
 	return w.compareRecords(s)
 }
 
@@ -315,6 +318,7 @@ func (w *world) finish() error {
 	if err := w.checkEffects(); err != nil {
 		return err
 	}
+	w.carryOut(w.log.Durable())
 	w.remember()
 	src := replay.Source{
 		Size: w.log.Durable(), Events: w.log.Events, Payload: w.stepper.Payload,
@@ -328,11 +332,14 @@ func (w *world) finish() error {
 	for _, f := range report.Findings {
 		faults = append(faults, errors.New(f.String()))
 	}
-	if report.Unjudged() > 0 || report.MissingPayloads > 0 || !report.StoredSame {
+	if len(report.Unverifiable) > 0 || report.UnverifiedEvents > 0 || report.MissingPayloads > 0 || !report.StoredSame {
 		faults = append(faults, fmt.Errorf("judged again: %d of %d, %d payloads missing, state the same: %v", report.Judged, report.Decisions, report.MissingPayloads, report.StoredSame))
 	}
 	w.volumes.events += int(report.Events)
 	w.volumes.judged += int(report.Judged)
+	for _, n := range report.Erased {
+		w.volumes.unjudged += int(n)
+	}
 	return errors.Join(faults...)
 }
 

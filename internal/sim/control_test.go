@@ -14,6 +14,7 @@ type policyDoc struct {
 	timeouts             map[string]int // seconds, by action
 	most                 int            // seconds that task state may last; 0 = not said
 	records, treeRecords int            // quotas; 0 = none
+	retention            int            // days; 0 = none
 }
 
 // document is one document of an apply: exactly one of the first four is set,
@@ -71,6 +72,12 @@ func (m *model) control(q request, b map[string]any) verdict {
 		return m.lift(number(b, "epoch"))
 	case "run.resolve":
 		return m.resolve(text(b, "run_id"), text(b, "step_id"), text(b, "outcome"))
+	case "payload.erase":
+		return m.erase(b)
+	case "hold.place":
+		return m.placeHold(b)
+	case "hold.lift":
+		return m.liftHold(b)
 	}
 	return allow("control_done", fact{kind: "clock.accepted"})
 }
@@ -422,6 +429,9 @@ func (p *policyDoc) yaml() string {
 	}
 	if p.treeRecords > 0 {
 		b.WriteString(", tree_records: " + itoa(p.treeRecords))
+	}
+	if p.retention > 0 {
+		b.WriteString(", retention_days: " + itoa(p.retention))
 	}
 	b.WriteString("}\n")
 	return b.String()

@@ -23,6 +23,7 @@ type memLog struct {
 	keys     map[string][]byte
 	hashes   []tlog.Hash // of the tree
 
+	purged  uint64 // event up to which every erasure is carried out
 	snapSeq uint64
 	snap    []byte
 }

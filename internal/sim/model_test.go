@@ -49,6 +49,10 @@ type fact struct {
 	record       record
 	decision     decision
 
+	payload bool // beside the event
+	erased  erasure
+	hold    held
+
 	agent    string // whom the event is put to
 	cause    uint64
 	time     events.Time
@@ -69,6 +73,7 @@ type record struct {
 
 type decision struct {
 	subject, operation, operationID, reason string
+	resource                                string
 	step                                    bool
 	run                                     string
 	request                                 any
@@ -77,9 +82,15 @@ type decision struct {
 // say is a fact in one line, less what only the simulation knows.
 func (f fact) say() string {
 	switch f.kind {
-	case "memory.written", "memory.deleted", "memory.expired":
+	case "memory.written", "memory.deleted", "memory.expired", "memory.erased":
 		r := f.record
 		return fmt.Sprintf("%s %s:%s %s %s revision %d until %d of %q", f.kind, r.owner, r.name, r.visibility, r.class, r.revision, r.expires, r.run)
+	}
+	switch f.kind {
+	case "payload.erased":
+		return fmt.Sprintf("%s %+v", f.kind, f.erased)
+	case "hold.placed", "hold.lifted":
+		return fmt.Sprintf("%s %+v", f.kind, f.hold)
 	}
 	set := func(s []string) []string { return slices.Compact(slices.Sorted(slices.Values(s))) }
 	return fmt.Sprintf("%s %s %s %s %s %v %v %v %s", f.kind, f.id, f.parent, f.role, f.key, set(f.capabilities), set(f.use), set(f.writes), f.version)
@@ -87,7 +98,7 @@ func (f fact) say() string {
 
 // factOf reads an event.
 func factOf(e *events.Event, leaf events.Hash, k *known) fact {
-	f := fact{kind: string(e.Body.Type()), seq: e.Seq, agent: e.Agent, cause: e.Cause, time: e.Time}
+	f := fact{kind: string(e.Body.Type()), seq: e.Seq, agent: e.Agent, cause: e.Cause, time: e.Time, payload: !e.Payload.IsZero()}
 	written := func(r events.Record, deleted bool) {
 		f.record = record{owner: r.Owner, name: r.Namespace + "." + r.Key, visibility: r.Visibility, class: r.Class, revision: r.Revision, deleted: deleted}
 		f.record.value, f.record.combined = k.values[leaf], r.Class == "mandatory"
@@ -119,10 +130,13 @@ func factOf(e *events.Event, leaf events.Hash, k *known) fact {
 		written(b.Record, true)
 	case *events.MemoryExpired:
 		written(b.Record, true)
+	case *events.MemoryErased:
+		written(b.Record, true)
 	case *events.Decision:
-		f.decision = decision{b.Subject, b.Operation, b.OperationID, b.Reason, b.Operation == "sop.validate" && b.SOPID != "" && b.Resource != b.SOPID, b.RunID, k.requests[leaf]}
+		f.decision = decision{b.Subject, b.Operation, b.OperationID, b.Reason, b.Resource, b.Operation == "sop.validate" && b.SOPID != "" && b.Resource != b.SOPID, b.RunID, k.requests[leaf]}
 	default:
 		f.readRun(e.Body)
+		f.readErasure(e.Body)
 	}
 	return f
 }
@@ -336,6 +350,8 @@ type verdict struct {
 	inFlight      []string // effects that an emergency deny comes too late for
 	run           string   // that goes on from here
 	deny          bool     // of an emergency, dry or not
+	erased        *erasure // that is done, or would be
+	records       []string // that go with it
 }
 
 var (
@@ -354,7 +370,7 @@ func isID(s string) bool {
 // operations of this release, by lane.
 var (
 	proposals = []string{"memory.read", "memory.write", "memory.delete", "action.authorize", "sop.validate", "agent.register", "sop.submit", "run.cancel"}
-	verbs     = []string{"apply", "agent.register", "agent.revoke", "principal.register", "principal.rekey", "principal.revoke", "memory.load", "environment.set", "clock.accept", "emergency.deny", "emergency.lift", "run.resolve"}
+	verbs     = []string{"apply", "agent.register", "agent.revoke", "principal.register", "principal.rekey", "principal.revoke", "memory.load", "environment.set", "clock.accept", "emergency.deny", "emergency.lift", "run.resolve", "payload.erase", "hold.place", "hold.lift"}
 )
 
 func deny(reason string) verdict                   { return verdict{reason: reason} }
@@ -388,6 +404,8 @@ func (m *model) judge(q request) verdict {
 		first := m.firstUse(q.subject, id)
 		switch {
 		case first == nil:
+		case first.decision.operation == q.operation && m.erasedUnder(first) != 0: // nobody can tell any more
+			return verdict{retry: first.seq}
 		case first.decision.operation != q.operation || !reflect.DeepEqual(content(first.decision.request), content(b)):
 			return deny("operation_id_conflict")
 		default:

@@ -732,6 +732,10 @@ func (w *world) checkEffects() error {
 			w.volumes.cancels++
 		case "emergency.denied":
 			w.volumes.denies++
+		case "payload.erased":
+			w.volumes.erasures++
+		case "hold.placed":
+			w.volumes.holds++
 		}
 	}
 	for id, n := range w.effects {

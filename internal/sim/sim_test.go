@@ -41,6 +41,7 @@ type volumes struct {
 	histories, steps, batches, answers, crashes, closes, lost, jumps             int
 	dropped, doubled, retried, abuses, events, judged, twice, refused            int
 	runs, effects, doubts, cancels, denies, unperformed, handlerCrashes, expired int
+	erasures, destroyed, holds, unjudged                                         int
 	simulated                                                                    time.Duration
 	sent                                                                         map[string]int
 	decisions                                                                    map[string]int
@@ -56,6 +57,7 @@ func (v *volumes) add(o volumes) {
 		{&v.abuses, &o.abuses}, {&v.events, &o.events}, {&v.judged, &o.judged}, {&v.refused, &o.refused},
 		{&v.runs, &o.runs}, {&v.effects, &o.effects}, {&v.doubts, &o.doubts}, {&v.cancels, &o.cancels}, {&v.denies, &o.denies}, {&v.expired, &o.expired},
 		{&v.unperformed, &o.unperformed}, {&v.handlerCrashes, &o.handlerCrashes},
+		{&v.erasures, &o.erasures}, {&v.destroyed, &o.destroyed}, {&v.holds, &o.holds}, {&v.unjudged, &o.unjudged},
 	} {
 		*n.to += *n.from
 	}
@@ -76,6 +78,7 @@ func (v *volumes) String() string {
 		v.sent, v.retried, v.refused, v.abuses, v.dropped, v.doubled, v.lost, v.batches, v.answers)
 	fmt.Fprintf(&b, "%d runs, %d effects done once, %d started and never done, %d doubts, %d cancelled, %d emergency denies, %d crashes of handlers, %d records gone\n",
 		v.runs, v.effects, v.unperformed, v.doubts, v.cancels, v.denies, v.handlerCrashes, v.expired)
+	fmt.Fprintf(&b, "%d erasures of %d payloads, by which %d decisions could not be judged again; %d holds\n", v.erasures, v.destroyed, v.unjudged, v.holds)
 	fmt.Fprintf(&b, "%d events verified, %d decisions judged again; decisions by reason:", v.events, v.judged)
 	names := make([]string, 0, len(v.decisions))
 	for name := range v.decisions {

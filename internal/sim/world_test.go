@@ -51,6 +51,7 @@ type options struct {
 	Snapshot           int // percent of openings that find a snapshot
 	Names, Values      int // how many different ones
 	LooseClock, Silent bool
+	Erase              int // percent of what admins do
 }
 
 // expand makes a seed's options: swarms, so that some histories have much of a
@@ -67,7 +68,7 @@ func expand(seed uint64) options {
 		Steps: 80 + r.IntN(400), Drop: some(30), Double: some(30), Reorder: some(100), Crash: some(40), Jump: some(60), HandlerCrash: some(30),
 		Batch: 1 + r.IntN(8), InFlight: 1 + r.IntN(5), Hostile: some(50), Buggy: some(50), Retry: some(40), Reuse: some(15),
 		Admin: 3 + some(25), Mutate: some(20), Big: some(20), Snapshot: some(100), Names: 2 + r.IntN(5), Values: 1 + r.IntN(4),
-		LooseClock: r.IntN(2) == 0, Silent: r.IntN(10) == 0,
+		LooseClock: r.IntN(2) == 0, Silent: r.IntN(10) == 0, Erase: some(60),
 	}
 }
 
@@ -107,6 +108,7 @@ type world struct {
 	model    *model
 	known    *known
 	receipts []receipt
+	settled  uint64 // event up to which all is answered
 	times    events.Time
 }
 
@@ -262,6 +264,7 @@ func (w *world) open() error {
 		if err := w.relearn(); err != nil {
 			return err
 		}
+		w.carryOut(w.log.Durable())
 		return w.checkDoubts(doubts, len(first.Events)-1)
 	}
 }
@@ -482,6 +485,9 @@ func (w *world) settle() error {
 	if err != nil {
 		return fmt.Errorf("settle: %w", err)
 	}
+	if w.settled = max(w.settled, f.last); w.percent(70) {
+		w.carryOut(w.settled)
+	}
 	w.dispatch(f, answers)
 	for i, answer := range answers[:len(f.messages)] {
 		if err := w.checkReply(f, i, answer); err != nil {
@@ -586,6 +592,13 @@ type reply struct {
 	InFlight []struct {
 		OperationID string `json:"operation_id"`
 	} `json:"in_flight"`
+	Erased *struct {
+		Under   uint64   `json:"under"`
+		Seqs    []uint64 `json:"seqs"`
+		AgentID string   `json:"agent_id"`
+		Before  uint64   `json:"before"`
+		Records []string `json:"records"`
+	} `json:"erased"`
 	Decisions []struct {
 		StepID string `json:"step_id"`
 		Reason string `json:"reason_code"`
@@ -629,6 +642,9 @@ func (w *world) checkReply(f *flight, i int, answer ledger.Answer) error {
 // carries no value, and no canary stands anywhere else.
 func (w *world) checkRecord(m *message, v verdict, r *reply, answer ledger.Answer) error {
 	valued := r.Record != nil && r.Record.Value != nil
+	if err := v.checkErased(r); err != nil {
+		return err
+	}
 	if bytes.Contains(answer.Reply, []byte(canary)) && !valued {
 		return errors.New("a value outside a record")
 	}

@@ -1,0 +1,89 @@
+package ledger_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ledgerd/ledgerd/internal/ledger"
+	"github.com/ledgerd/ledgerd/internal/reason"
+	"github.com/ledgerd/ledgerd/internal/replay/replaytest"
+)
+
+// The simulation found it: what somebody was denied because of who it is, revoked
+// or no agent, is judged again also where the request is erased.
+func TestR82_ErasedRequestsOfWhoMayNotAsk(t *testing.T) {
+	o := newDir(t)
+	s := start(t, o)
+	expect(t, s.Propose("researcher", "memory.write", write("a", `1`, 0, "")), reason.OwnerWrite)
+	expect(t, s.Control(ledger.AdminID, "agent.revoke", `{"agent_id":"researcher"}`), reason.ControlDone)
+	submit := replaytest.SOP("s-1", `{"step_id":"one","action":"artifact.save"}`)
+	var seqs []uint64
+	for _, who := range []string{"researcher", ledger.AdminID, "nobody"} {
+		for operation, body := range map[string]string{"memory.write": write("b", `1`, 0, ""), "sop.submit": submit, "memory.read": readBody("notes.a")} {
+			r := s.Propose(who, operation, body)
+			if r.Allowed {
+				t.Fatalf("%s: %s", who, r.Text)
+			}
+			seqs = append(seqs, r.Seq)
+		}
+	}
+	for _, seq := range seqs {
+		r := s.Control(ledger.AdminID, "payload.erase", eraseSeqs(seq))
+		if r.Reason != string(reason.ControlDone) && r.Reason != string(reason.NotFound) { // nothing may be kept of a stranger's
+			t.Fatal(r.Text)
+		}
+	}
+	s.Stop()
+	if report := replaytest.CheckLedger(t, o); len(report.Erased) < 6 {
+		t.Errorf("judged again: %v", report.Erased)
+	}
+}
+
+// The simulation found it: an admin's memory.load is sent again after all of the
+// record's owner is erased. It is the same operation, as far as anyone can tell;
+// that of another owner is compared as ever.
+func TestR83_ARetriedLoadOfAnErasedOwner(t *testing.T) {
+	o := newDir(t)
+	s := start(t, o)
+	load := func(owner, key, id string) replaytest.Reply {
+		return s.Control(ledger.AdminID, "memory.load", fmt.Sprintf(`{"owner_agent_id":%q,"namespace":"notes","key":%q,"value":"loaded","operation_id":%q}`, owner, key, id))
+	}
+	first, other := load("researcher", "a", "l1"), load("report_manager", "a", "l2")
+	expect(t, first, reason.ControlDone)
+	expect(t, other, reason.ControlDone)
+	expect(t, s.Control(ledger.AdminID, "payload.erase", `{"agent_id":"researcher","basis":"subject_request"}`), reason.ControlDone)
+	if again := load("researcher", "a", "l1"); again.Seq != first.Seq || strings.Contains(again.Text, "loaded") {
+		t.Errorf("sent again: %s, first %s", again.Text, first.Text)
+	}
+	if again := load("report_manager", "a", "l2"); again.Seq != other.Seq {
+		t.Errorf("of who is not erased: %s", again.Text)
+	}
+	expect(t, load("researcher", "b", "l2"), reason.OperationIDConflict)
+	s.Stop()
+	s = replaytest.Start(t, o)
+	if again := load("researcher", "a", "l1"); again.Seq != first.Seq {
+		t.Errorf("sent again after an opening: %s", again.Text)
+	}
+	expect(t, load("researcher", "b", "l2"), reason.OperationIDConflict)
+	s.Stop()
+}
+
+// The simulation found it: a request of somebody whom the ledger does not know, as
+// one whose registration was lost in a crash, is nobody's to be held. It can be
+// erased, and the ledger goes on.
+func TestR83_AHoldOnAStrangersRequest(t *testing.T) {
+	o := newDir(t)
+	s := start(t, o)
+	r := s.Propose("stranger", "memory.write", `{"owner_agent_id":"stranger","namespace":"notes","key":"a","value":1}`)
+	expect(t, r, reason.UnknownAgent)
+	before := s.Durable()
+	expect(t, s.Control(ledger.AdminID, "hold.place", fmt.Sprintf(`{"seq":%d}`, r.Seq)), reason.NotFound)
+	if s.Durable() != before+1 {
+		t.Error("a refused hold leaves more than its decision")
+	}
+	expect(t, s.Control(ledger.AdminID, "hold.lift", fmt.Sprintf(`{"seq":%d}`, r.Seq)), reason.NotFound)
+	expect(t, s.Control(ledger.AdminID, "payload.erase", eraseSeqs(r.Seq)), reason.ControlDone)
+	s.Stop()
+	replaytest.CheckLedger(t, o)
+}
