@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ledgerd/ledgerd/client"
-	"github.com/ledgerd/ledgerd/internal/projection"
+	"github.com/ledgerd/ledgerd/internal/ledger"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -88,7 +88,7 @@ type doctor struct {
 	asked                   bool // for the server
 	ready                   readyContent
 	findings                []finding
-	folded                  *projection.State // nil where the log cannot be folded, or not in a moment
+	own                     *ledger.OwnKeys // nil where the log does not tell
 }
 
 func (d *doctor) ok(check, format string, args ...any) {
@@ -107,7 +107,7 @@ func (d *doctor) examine(ctx context.Context) {
 	d.readReady()
 	d.directory()
 	d.marks()
-	d.fold()
+	d.ownKeys()
 	d.keyFiles()
 	d.leftovers()
 	d.holder()

@@ -88,34 +88,34 @@ func (d *doctor) keyFiles() {
 // keysWanted names the files of the keys in force, the first ones where the log
 // cannot be asked.
 func (d *doctor) keysWanted() []string {
-	names := []string{"checkpoint.vkey"}
-	if d.folded == nil {
-		return append(names, "checkpoint.key", "permit.key", "seal.key")
+	if d.own == nil {
+		return []string{"checkpoint.vkey", "checkpoint.key", "permit.key", "seal.key"}
 	}
-	for kind, keys := range map[string][]projection.SigningKey{events.KeyCheckpoint: d.folded.CheckpointKeys(), events.KeyPermit: d.folded.PermitKeys()} {
+	var names []string
+	for kind, keys := range map[string][]projection.SigningKey{events.KeyCheckpoint: d.own.Checkpoint, events.KeyPermit: d.own.Permit} {
 		for _, k := range keys {
+			if kind == events.KeyCheckpoint {
+				names = append(names, ledger.KeyFile(kind, k.Number, "vkey"))
+			}
 			if k.Until == 0 {
 				names = append(names, ledger.KeyFile(kind, k.Number, "key"))
 			}
 		}
 	}
-	names = append(names, ledger.KeyFile(events.KeySeal, max(d.folded.SealNumber(), 1), "key"))
+	names = append(names, ledger.KeyFile(events.KeySeal, max(d.own.Seal, 1), "key"))
 	slices.Sort(names)
 	return names
 }
 
-// fold reads which keys are in force, where that does not take long.
-func (d *doctor) fold() {
+// ownKeys reads which keys are in force.
+func (d *doctor) ownKeys() {
 	st, err := store.OpenReadOnly(d.data, store.Options{})
 	if err != nil {
 		return // log says so
 	}
 	defer st.Close()
-	if st.Durable() > foldWarn {
-		return
-	}
-	if old, err := ledger.ReadOld(d.data, st); err == nil {
-		d.folded = old.State
+	if own, err := ledger.ReadOwnKeys(d.data, st); err == nil {
+		d.own = own
 	}
 }
 
@@ -305,8 +305,8 @@ func (d *doctor) lastTime(last events.Time) {
 func (d *doctor) noteKeys(created *events.LedgerCreated) note.Verifier {
 	checkpoint := []projection.SigningKey{{Number: 1, Public: created.CheckpointKey, From: 1}}
 	permit := []projection.SigningKey{{Number: 1, Public: created.PermitKey, From: 1}}
-	if d.folded != nil {
-		checkpoint, permit = d.folded.CheckpointKeys(), d.folded.PermitKeys()
+	if d.own != nil {
+		checkpoint, permit = d.own.Checkpoint, d.own.Permit
 	}
 	d.keysFit("checkpoint-key", events.KeyCheckpoint, checkpoint)
 	d.keysFit("permit-key", events.KeyPermit, permit)
@@ -374,13 +374,11 @@ func (d *doctor) sealKey(st *store.Store) {
 // verifiers are the key of event 1 and those that came after it.
 func (d *doctor) verifiers(first note.Verifier) []note.Verifier {
 	list := []note.Verifier{first}
-	later, _ := filepath.Glob(d.keyPath("checkpoint-*.vkey"))
-	for _, name := range later {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			continue
-		}
-		if v, err := note.NewVerifier(strings.TrimSpace(string(text))); err == nil {
+	if d.own == nil {
+		return list
+	}
+	for _, k := range d.own.Checkpoint {
+		if v, err := note.NewVerifier(k.Public); err == nil && k.Number > 1 {
 			list = append(list, v)
 		}
 	}

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/ledgerd/ledgerd/client"
+	"github.com/ledgerd/ledgerd/internal/audit"
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/ledger"
 	"github.com/ledgerd/ledgerd/internal/projection"
@@ -42,6 +45,9 @@ it no value opens.`,
 			if err := a.control(cmd.Context(), "key.rotate", map[string]string{"key": args[0]}); err != nil {
 				return err
 			}
+			if args[0] == events.KeyCheckpoint {
+				a.newVKey(cmd.Context())
+			}
 			a.nextOfKey(afterRotation[args[0]])
 			return nil
 		},
@@ -61,6 +67,9 @@ half is removed.`,
 			if err := a.control(cmd.Context(), "key.retire", map[string]string{"key": args[0]}); err != nil {
 				return err
 			}
+			if args[0] == events.KeyCheckpoint {
+				a.newVKey(cmd.Context())
+			}
 			a.nextOfKey("next: copy DIR/keys to where you keep it, and take a new backup; \"ledgerd key list --data DIR\" shows the key in force")
 			return nil
 		},
@@ -75,6 +84,35 @@ next: give auditors and clients checkpoint-N.vkey, copy DIR/keys to where you ke
 next: copy DIR/keys to where you keep it, take a new backup; then ledgerd key retire permit`,
 	events.KeySeal: `the new key's file: DIR/keys/seal-N.key; "ledgerd key list --data DIR" shows N
 next: copy it to where you keep DIR/keys, now, and take a new backup: without it no value opens. Older backups need the key of their time`,
+}
+
+// newVKey shows the newest verifier key, for auditors, as the ledger proves it. It
+// is a courtesy: the key is rotated, also where it cannot be had.
+func (a *app) newVKey(ctx context.Context) {
+	if a.output != "table" {
+		return
+	}
+	err := a.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+		answer, err := c.Rotations(ctx)
+		if err != nil {
+			return err
+		}
+		list, err := audit.ParseRotations([]byte(answer.Rotations))
+		if err == nil {
+			err = audit.CheckRotations(list)
+		}
+		if err != nil {
+			return err
+		}
+		e, err := events.Parse(list[len(list)-1].Extra)
+		if rotated, ok := e.Body.(*events.KeyRotated); err == nil && ok {
+			fmt.Fprintf(a.stdout, "the verifier key for auditors: %s\nwho has the one before it follows with: ledgerd proof rotations --out FILE\n", clean(rotated.PublicKey))
+		}
+		return err
+	})
+	if err != nil {
+		fmt.Fprintf(a.stdout, "the new verifier key could not be shown: %s\n", plain(err))
+	}
 }
 
 // nextOfKey says what is left to do, where a person reads.

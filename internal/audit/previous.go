@@ -35,6 +35,20 @@ func (v *Verifier) continues(b *events.LedgerCreated) {
 	}
 }
 
+// otherEpoch says of a key of another epoch of a log what its holder is to do;
+// empty where it is none.
+func otherEpoch(pinned, origin string) string {
+	base, was := events.SplitEpoch(pinned)
+	of, is := events.SplitEpoch(origin)
+	switch {
+	case base != of || was == is:
+		return ""
+	case was < is:
+		return fmt.Sprintf(": the pinned key is of epoch %d and this log is epoch %d of that name, under a key of its own; pin the key of this epoch, given to you as the first was, and hold this log against the old one with --previous FILE --previous-vkey KEY", was, is)
+	}
+	return fmt.Sprintf(": the pinned key is of epoch %d and this log is epoch %d of that name, which was gone on with", was, is)
+}
+
 // Before is what an auditor knows of the epoch before a log.
 type Before struct {
 	Note []byte // a signed checkpoint kept of it
@@ -110,7 +124,11 @@ func (v *Verifier) succeeds(kept, given Checkpoint, err error) (expected, found 
 	case of != base || own != epoch+1:
 		return fmt.Sprintf("epoch %d of %s", epoch+1, quote(base)), quote(v.origin)
 	case err != nil && v.opts.Before.Log == nil:
-		return "a checkpoint of " + quote(kept.Origin) + " signed by the given key", err.Error()
+		found := err.Error()
+		if id := signedAs([]byte(v.named.Checkpoint), kept.Origin); id != "" {
+			found += "; key " + id + " signed it: if that log's key was rotated, only the log shows it (--previous-export, --previous-data)"
+		}
+		return "a checkpoint of " + quote(kept.Origin) + " signed by the given key", found
 	case err != nil: // keys may have been rotated: the log tells
 		return "", ""
 	case given.Size < kept.Size:

@@ -295,7 +295,7 @@ func (v *Verifier) key(r *Report) (note.Verifier, error) {
 	}
 	r.Key, r.KeySource = v.opts.VKey, "pinned"
 	if v.vkey != "" && !slices.ContainsFunc(v.keys, func(k keyTerm) bool { return k.public == v.opts.VKey }) {
-		v.fault(Fault{Check: "origin", Seq: 1, Expected: "the pinned key " + v.opts.VKey, Found: quote(v.vkey)})
+		v.fault(Fault{Check: "origin", Seq: 1, Expected: "the pinned key " + v.opts.VKey, Found: quote(v.vkey) + otherEpoch(v.pinned.Name(), v.origin)})
 	}
 	return v.pinned, nil
 }

@@ -71,6 +71,9 @@ func (k *Keys) Open(signed []byte) (Checkpoint, error) {
 	if err != nil {
 		return c, err
 	}
+	if hint := otherEpoch(k.Origin(), c.Origin); hint != "" {
+		return c, fmt.Errorf("it is of %s%s", quote(c.Origin), hint)
+	}
 	t := k.signer(c.Size)
 	if t == nil {
 		return c, fmt.Errorf("it is of size %d, and the pinned key %s signs from event %d on", c.Size, k.terms[k.pinned].id(), k.terms[k.pinned].from)

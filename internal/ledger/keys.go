@@ -151,7 +151,10 @@ func (r *ring) follow(s *projection.State) error {
 		if other := r.numbered(term.Number); k == nil && other != nil {
 			return fmt.Errorf("keys/%s is %w: event %d brings another", keyFile(events.KeyCheckpoint, term.Number, "vkey"), ErrKey, term.From)
 		}
-		if k == nil || k.signer == nil {
+		if k == nil { // files are read up to the first that is missing
+			return fmt.Errorf("keys/%s, a verifier key of this log: %w", keyFile(events.KeyCheckpoint, min(term.Number, uint64(len(r.files))+1), "vkey"), fs.ErrNotExist)
+		}
+		if k.signer == nil {
 			return fmt.Errorf("keys/%s, the key in force from event %d on: %w", keyFile(events.KeyCheckpoint, term.Number, "key"), term.From, fs.ErrNotExist)
 		}
 	}

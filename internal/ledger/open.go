@@ -91,16 +91,16 @@ func Open(o Options) (*Ledger, error) {
 	}
 	keys, err := readKeys(filepath.Join(o.Dir, "keys"))
 	if err != nil {
-		return nil, err
+		return nil, blameKeys(o.Dir, err)
 	}
 	anchor := store.NewAnchor(o.Anchor, keys.verifiers...)
 	signed, err := anchor.Read()
 	if err != nil {
-		return nil, err
+		return nil, blameKeys(o.Dir, err)
 	}
 	st, err := store.Open(o.Dir, o.Store, store.AnchorCheck{Note: signed, Verifier: keys.verifiers[0], Others: keys.verifiers[1:], Look: o.Look})
 	if err != nil {
-		return nil, err
+		return nil, blameKeys(o.Dir, err)
 	}
 	l, err := load(o, st, keys.seal)
 	if err != nil {

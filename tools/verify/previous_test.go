@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/ledgerd/ledgerd/internal/audit"
@@ -111,4 +112,53 @@ func TestR81_ARealEpochContinuesTheRememberedLog(t *testing.T) {
 	args := []string{"--data", data, "--previous", put(t, "kept", kept), "--previous-vkey", "@" + put(t, "key", key)}
 	says(t, audit.ExitImpossible, "--previous-data", args...)
 	says(t, audit.ExitPass, "which holds every event of the remembered size", append(args, "--previous-data", o.Dir)...)
+}
+
+// TestR81_TheKeyOfAnotherEpochIsNamed: who pinned the key of the epoch before is
+// told what follows, of a log, of a proof, and of the log before under the new key.
+func TestR81_TheKeyOfAnotherEpochIsNamed(t *testing.T) {
+	old := logtest.Sample(oldOrigin, 1, 20)
+	l := next(newOrigin, named(old, old.Note(20)))
+	receipt, proof := put(t, "receipt", receiptOf(t, l, 9).Encode()), put(t, "proof", inclusion(t, l, 9))
+	for _, args := range [][]string{{"--export", export(t, l.Files())}, {"--receipt", receipt, "--proof", proof}} {
+		says(t, audit.ExitFail, "the pinned key is of epoch 1 and this log is epoch 2 of that name", append(args, "--vkey", old.VKey)...)
+		says(t, audit.ExitFail, "--previous FILE --previous-vkey KEY", append(args, "--vkey", old.VKey)...)
+	}
+	says(t, audit.ExitFail, "is epoch 1 of that name, which was gone on with", "--export", export(t, old.Files()), "--vkey", l.VKey)
+	stranger := logtest.Sample("log.example/other/1", 1, 20)
+	if _, r := verifyJSON(t, "--export", export(t, l.Files()), "--vkey", stranger.VKey); strings.Contains(r.Faults[0].Found, "pinned key is of") {
+		t.Errorf("another log's key: %v", r.Faults)
+	}
+}
+
+// TestR81_AnEpochAfterARotation: the key of event 1, and the one that follows on
+// it, each tell whether a new epoch goes on from what was remembered.
+func TestR81_AnEpochAfterARotation(t *testing.T) {
+	old := logtest.Sample(oldOrigin, 1, 14)
+	old.Rotate(2)
+	old.Add(events.System, 0, &events.LedgerOpened{Rules: 1, Build: "test"})
+	old.Retire()
+	for len(old.Entries) < 20 {
+		old.Add(events.System, 0, &events.LedgerOpened{Rules: 1, Build: "test"})
+	}
+	log, before := []string{"--previous-export", export(t, old.Files())}, put(t, "before", noteBy(old, 12, 1))
+	l := next(newOrigin, named(old, noteBy(old, 20, 2)))
+	forged := next(newOrigin, named(old, noteBy(old, 20, 1))) // by the key that was retired
+	for what, c := range map[string]struct {
+		log        *logtest.Log
+		note, vkey string
+		more       []string
+		exit       int
+		found      string
+	}{
+		"remembered before, shown":      {l, before, old.VKey, log, audit.ExitPass, "holds every event of the remembered size 12"},
+		"remembered before, no log":     {l, before, old.VKey, nil, audit.ExitFail, "was rotated, only the log shows it"},
+		"remembered after, the new key": {l, put(t, "after", noteBy(old, 20, 2)), old.Next[0], nil, audit.ExitPass, "continues"},
+		"named by the retired key":      {forged, before, old.VKey, log, audit.ExitFail, "in force"},
+	} {
+		says(t, c.exit, c.found, append([]string{"--export", export(t, c.log.Files()), "--vkey", c.log.VKey, "--previous", c.note, "--previous-vkey", c.vkey}, c.more...)...)
+		if t.Failed() {
+			t.Fatal(what)
+		}
+	}
 }

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,32 +12,24 @@ import (
 
 	"github.com/ledgerd/ledgerd/internal/audit"
 	"github.com/ledgerd/ledgerd/internal/audit/logtest"
+	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/wire"
 )
 
-// verify --server reads a log as an auditor does, with a token made for the
-// origin that the auditor knows.
-func TestVerifyAServer(t *testing.T) {
-	log := logtest.Sample("example.org/lab/1", 1, 700)
-	files := log.Files()
+// serving is a server of a log's files, and the creds of one who may read them.
+func serving(t *testing.T, origin string, files map[string][]byte) (server *httptest.Server, creds string) {
+	t.Helper()
 	key, err := nkeys.CreateUser()
 	if err != nil {
 		t.Fatal(err)
 	}
 	public, _ := key.PublicKey()
 	seed, _ := key.Seed()
-	dir := t.TempDir()
-	creds, remembered := filepath.Join(dir, "checker.nk"), filepath.Join(dir, "note")
-	for name, b := range map[string][]byte{creds: append(seed, '\n'), remembered: log.Note(300)} {
-		if err := os.WriteFile(name, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := strings.TrimPrefix(r.URL.Path, "/")
 		if strings.HasPrefix(name, "tile/entries/") || strings.HasPrefix(name, "payloads/") {
 			token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
-			if _, err := wire.CheckToken(token, log.Origin, time.Now(), func(id string) (string, bool) { return public, id == "checker" }); err != nil {
+			if _, err := wire.CheckToken(token, origin, time.Now(), func(id string) (string, bool) { return public, id == "checker" }); err != nil {
 				w.WriteHeader(http.StatusUnauthorized)
 				return
 			}
@@ -52,7 +42,39 @@ func TestVerifyAServer(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusNotFound)
 	}))
-	defer server.Close()
+	t.Cleanup(server.Close)
+	return server, put(t, "checker.nk", append(seed, '\n'))
+}
+
+// TestR81_AServerOfANewEpoch: a served log is held against what was remembered of
+// the epoch before, whose key was rotated, as any other is.
+func TestR81_AServerOfANewEpoch(t *testing.T) {
+	old := logtest.Sample(oldOrigin, 1, 14)
+	old.Rotate(2)
+	old.Add(events.System, 0, &events.LedgerOpened{Rules: 1, Build: "test"})
+	old.Retire()
+	old.Add(events.System, 0, &events.LedgerOpened{Rules: 1, Build: "test"})
+	l := next(newOrigin, named(old, noteBy(old, 18, 2)))
+	server, creds := serving(t, l.Origin, l.Files())
+	args := []string{"--server", server.URL, "--token-creds", creds, "--as", "checker", "--vkey", l.VKey, "--previous", put(t, "kept", noteBy(old, 12, 1)), "--previous-vkey", old.VKey}
+	says(t, audit.ExitPass, "holds every event of the remembered size 12", append(args, "--previous-export", export(t, old.Files()))...)
+	says(t, audit.ExitFail, "was rotated, only the log shows it", args...)
+	args[9] = put(t, "kept", noteBy(old, 18, 2))
+	says(t, audit.ExitPass, "continues", append(args[:10:10], "--previous-vkey", old.Next[0])...)
+	other := old.Clone()
+	other.Edit(8, func(e *events.Event) { e.Time++ })
+	other.Relink(9)
+	args[9] = put(t, "kept", noteBy(other, 18, 2))
+	says(t, audit.ExitFail, "two histories under one key", append(args[:10:10], "--previous-vkey", old.Next[0])...)
+}
+
+// verify --server reads a log as an auditor does, with a token made for the
+// origin that the auditor knows.
+func TestVerifyAServer(t *testing.T) {
+	log := logtest.Sample("example.org/lab/1", 1, 700)
+	files := log.Files()
+	server, creds := serving(t, log.Origin, files)
+	remembered := put(t, "note", log.Note(300))
 	for name, c := range map[string]struct {
 		args []string
 		exit int
