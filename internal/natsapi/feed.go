@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -69,10 +70,11 @@ type FeedStatus struct {
 // Run is the only goroutine that publishes; the other methods are safe to call
 // at any time.
 type Feed struct {
-	o    FeedOptions
-	src  FeedSource
-	log  *slog.Logger
-	poke chan struct{}
+	o      FeedOptions
+	src    FeedSource
+	log    *slog.Logger
+	stream []string // its name, as a header
+	poke   chan struct{}
 
 	nc   *nats.Conn // Run's own, with what belongs to it
 	js   jetstream.JetStream
@@ -83,7 +85,8 @@ type Feed struct {
 }
 
 const (
-	feedWindow  = 256             // publishes without an answer yet
+	feedWindow  = 512             // publishes without an answer yet
+	feedAnswers = 64              // publishes that one answer is asked for
 	feedChunk   = 1024            // events read from the log in one go
 	feedTimeout = 5 * time.Second // of the answer to a publish
 	feedIdle    = time.Second     // between looks at the log without a Notify
@@ -103,7 +106,7 @@ func NewFeed(o FeedOptions, src FeedSource) *Feed {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Feed{o: o, src: src, log: log, poke: make(chan struct{}, 1)}
+	return &Feed{o: o, src: src, log: log, stream: []string{StreamName(o.Ledger)}, poke: make(chan struct{}, 1)}
 }
 
 // Notify says that Durable has grown. It never blocks.
@@ -371,18 +374,18 @@ func (f *Feed) compare(ctx context.Context, stream jetstream.Stream, seq uint64)
 	return nil
 }
 
-// inflight is a publish without an answer yet.
+// inflight is a publish whose answer is waited for.
 type inflight struct {
 	seq uint64
-	id  string // its Nats-Msg-Id
 	ack jetstream.PubAckFuture
 }
 
 // pump publishes the events behind tail, and then those that follow, with at
-// most feedWindow unanswered. It returns at the first that fails; those behind
-// it fail too, since each names the sequence and the id of the one before. (The
-// sequence alone would let the second of two in where another's message took
-// the place of the first.)
+// most feedWindow unanswered. An answer is asked for one of every feedAnswers and
+// for the last: it is for all before it too, since each names the sequence and
+// the id of the one before, so that behind one that fails all fail. (The sequence
+// alone would let the second of two in where another's message took the place of
+// the first.) It returns at the first answer that is an error.
 func (f *Feed) pump(ctx context.Context, tail uint64) error {
 	var window []inflight
 	oldest := func() error {
@@ -392,20 +395,24 @@ func (f *Feed) pump(ctx context.Context, tail uint64) error {
 	}
 	next, before := tail+1, ""
 	for {
-		if to := f.src.Durable(); next <= to {
-			err := f.read(next, min(to, next+feedChunk-1), func(seq uint64, event []byte) error {
-				if len(window) == feedWindow {
+		if to := min(f.src.Durable(), next+feedChunk-1); next <= to {
+			err := f.read(next, to, func(seq uint64, event []byte) error {
+				for len(window) > 0 && seq-f.published() > feedWindow {
 					if err := oldest(); err != nil {
 						return err
 					}
 				}
-				p, err := f.publish(seq, event, before)
+				m, err := f.message(seq, event, before)
 				if err != nil {
 					return err
 				}
+				next, before = seq+1, m.Header.Get(nats.MsgIdHdr)
+				if seq%feedAnswers != 0 && seq != to {
+					return f.send(seq, m)
+				}
+				p, err := f.publish(seq, m)
 				window = append(window, p)
-				next, before = seq+1, p.id
-				return nil
+				return err
 			})
 			if err != nil {
 				return err
@@ -428,6 +435,8 @@ func (f *Feed) pump(ctx context.Context, tail uint64) error {
 		}
 	}
 }
+
+func (f *Feed) published() uint64 { return f.Status().Published }
 
 // read calls fn for the events from … to, and tells a fault of the log from an
 // error of fn's.
@@ -453,27 +462,37 @@ func (f *Feed) read(from, to uint64, fn func(seq uint64, event []byte) error) er
 	return nil
 }
 
-// publish sends event seq, to follow the message with the id before; empty for
-// the one behind a tail that was looked at.
-func (f *Feed) publish(seq uint64, event []byte, before string) (inflight, error) {
+// message is event seq, to follow the message with the id before; empty for the
+// one behind a tail that was looked at. It holds on to event.
+func (f *Feed) message(seq uint64, event []byte, before string) (*nats.Msg, error) {
 	subject, header, err := f.src.Meta(seq, event)
 	if err != nil {
-		return inflight{}, &sourceError{fmt.Errorf("event %d: %w", seq, err)}
+		return nil, &sourceError{fmt.Errorf("event %d: %w", seq, err)}
 	}
-	opts := []jetstream.PublishOpt{
-		jetstream.WithExpectStream(StreamName(f.o.Ledger)),
-		jetstream.WithExpectLastSequence(seq - 1),
-		jetstream.WithRetryAttempts(0),
-	}
+	header[nats.ExpectedStreamHdr] = f.stream
+	header[nats.ExpectedLastSeqHdr] = []string{strconv.FormatUint(seq-1, 10)}
 	if before != "" {
-		opts = append(opts, jetstream.WithExpectLastMsgID(before))
+		header[nats.ExpectedLastMsgIdHdr] = []string{before}
 	}
-	// The client copies the message before it returns, so event is free again.
-	ack, err := f.js.PublishMsgAsync(&nats.Msg{Subject: subject, Header: header, Data: event}, opts...)
+	return &nats.Msg{Subject: subject, Header: header, Data: event}, nil
+}
+
+// send publishes a message that is not answered. As with publish, the client has
+// copied the message when it returns, so that the event is free again.
+func (f *Feed) send(seq uint64, m *nats.Msg) error {
+	if err := f.nc.PublishMsg(m); err != nil {
+		return fmt.Errorf("publish event %d: %w", seq, err)
+	}
+	return nil
+}
+
+// publish is send with an answer, to be waited for.
+func (f *Feed) publish(seq uint64, m *nats.Msg) (inflight, error) {
+	ack, err := f.js.PublishMsgAsync(m, jetstream.WithRetryAttempts(0))
 	if err != nil {
 		return inflight{}, fmt.Errorf("publish event %d: %w", seq, err)
 	}
-	return inflight{seq, header.Get(nats.MsgIdHdr), ack}, nil
+	return inflight{seq, ack}, nil
 }
 
 // await waits for the answer to p and checks it.
