@@ -19,7 +19,10 @@ import (
 	"github.com/ledgerd/ledgerd/internal/wire"
 )
 
-var scaleEvents = flag.Int("events", 2000, "how many events TestScale has verified")
+var (
+	scaleEvents = flag.Int("events", 2000, "how many events TestScale has verified")
+	scaleKept   = flag.String("kept", "", "directory where TestScale makes its log and leaves it, or finds it")
+)
 
 const residentMax = 512 << 20 // bytes that verify may hold, however long the log
 
@@ -28,20 +31,28 @@ const residentMax = 512 << 20 // bytes that verify may hold, however long the lo
 // has the command verify and judge it, and an export of it, each in a process of
 // its own whose memory is bounded.
 func TestScale(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "data")
-	began := time.Now()
-	size := grow(t, dir, *scaleEvents)
-	t.Logf("a log of %d events made in %.1fs", size, time.Since(began).Seconds())
+	at := *scaleKept
+	if at == "" {
+		at = t.TempDir()
+	}
+	dir, out := filepath.Join(at, "data"), filepath.Join(at, "export")
+	if _, err := os.Stat(out); err != nil {
+		began := time.Now()
+		size := grow(t, dir, *scaleEvents)
+		t.Logf("a log of %d events made in %.1fs", size, time.Since(began).Seconds())
+	}
 	d, err := datadir.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := filepath.Join(t.TempDir(), "export")
-	began = time.Now()
-	if err := audit.WriteExport(out, d.Source()); err != nil {
-		t.Fatal(err)
+	size := d.Source().Size
+	if _, err := os.Stat(out); err != nil {
+		began := time.Now()
+		if err := audit.WriteExport(out, d.Source()); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("exported in %.1fs", time.Since(began).Seconds())
 	}
-	t.Logf("exported in %.1fs", time.Since(began).Seconds())
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
