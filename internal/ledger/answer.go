@@ -278,7 +278,7 @@ func (l *Ledger) value(rec *projection.Record) ([]byte, error) {
 	if v := l.values.get(rec.Written); v != nil {
 		return v, nil
 	}
-	at := rec.Decision
+	at, age := rec.Decision, l.values.age()
 	if rec.OwnPayload {
 		at = rec.Written
 	}
@@ -294,7 +294,7 @@ func (l *Ledger) value(rec *projection.Record) ([]byte, error) {
 			return nil, fmt.Errorf("payload %d: %w: %w", at, ErrPayload, err)
 		}
 	}
-	l.values.put(rec.Written, b)
+	l.values.put(rec.Written, b, age)
 	return b, nil
 }
 

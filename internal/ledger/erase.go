@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/projection"
+	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/store"
 	"github.com/ledgerd/ledgerd/internal/wire"
 )
@@ -26,7 +28,34 @@ type erasing struct {
 	reply *wire.Reply
 }
 
+// erasingQueueMax is how many are answered later; beyond them an admin is refused
+// before anything is judged, so that nobody else's answer waits.
 const erasingQueueMax = 64
+
+// tooManyErasures refuses a job that would be one more erasure than are carried
+// out behind.
+func (l *Ledger) tooManyErasures(j *job) bool {
+	if j.proposal == nil || j.proposal.Request == nil || l.erasing.Load() < erasingQueueMax {
+		return false
+	}
+	switch b := j.proposal.Request.Body.(type) {
+	case *wire.PayloadErase:
+		if b.DryRun {
+			return false
+		}
+	case *wire.KeyRotate:
+		if b.Key != events.KeySeal {
+			return false
+		}
+	default:
+		return false
+	}
+	if _, recorded := l.state.Operation(j.proposal.Subject, j.proposal.Request.OperationID); recorded {
+		return false // a retry
+	}
+	j.refused = reason.Overloaded
+	return true
+}
 
 // handErasure reports whether j's answer waits for an erasure, which is then queued.
 func (l *Ledger) handErasure(j *job, r *wire.Reply) bool {
@@ -49,27 +78,32 @@ func (j *job) erases() bool {
 // eraseAll carries out what is handed over, until that is closed.
 func (l *Ledger) eraseAll() {
 	for e := range l.erasures {
-		err := l.Err()
-		switch {
-		case err != nil:
-		case e.seal != 0:
-			err = l.wrapAnew(e.seal)
-		default:
-			err = l.carryOut(&e.Erasure)
-		}
-		switch {
-		case errors.Is(err, store.ErrPending) && e.seal != 0:
-			l.log.Warn("the old seal key stays until old files are gone; the next opening looks again", "number", e.seal, "error", err)
-		case errors.Is(err, store.ErrPending):
-			l.log.Warn("erased bytes are not off the disk yet; the next opening looks again", "under", e.Seq, "error", err)
-			e.reply.Erased.Pending = true
-		case err != nil:
-			l.fail(err)
-			e.job.finish(notKnown)
-			continue
-		}
-		e.job.finish(answerOf(e.reply))
+		l.eraseOne(e)
+		l.erasing.Add(-1)
 	}
+}
+
+func (l *Ledger) eraseOne(e *erasing) {
+	err := l.Err()
+	switch {
+	case err != nil:
+	case e.seal != 0:
+		err = l.wrapAnew(e.seal)
+	default:
+		err = l.carryOut(&e.Erasure)
+	}
+	switch {
+	case errors.Is(err, store.ErrPending) && e.seal != 0:
+		l.log.Warn("the old seal key stays until old files are gone; the next opening looks again", "number", e.seal, "error", err)
+	case errors.Is(err, store.ErrPending):
+		l.log.Warn("erased bytes are not off the disk yet; the next opening looks again", "under", e.Seq, "error", err)
+		e.reply.Erased.Pending = true
+	case err != nil:
+		l.fail(err)
+		e.job.finish(notKnown)
+		return
+	}
+	e.job.finish(answerOf(e.reply))
 }
 
 // finishErasures carries out what an earlier run of the program has left undone.
@@ -102,10 +136,10 @@ func (l *Ledger) carryOut(e *projection.Erasure) (err error) {
 			return err
 		}
 	}
-	l.values.clear()
 	if err := l.store.Erase(out); err != nil {
 		return err
 	}
+	l.values.clear()
 	l.sealer.forget(out.Keys)
 	if err := l.store.Purge(e.Seq); err != nil {
 		return err
@@ -114,39 +148,46 @@ func (l *Ledger) carryOut(e *projection.Erasure) (err error) {
 	return nil
 }
 
+// eraseStretch is how many bytes of an owner's payloads are deleted or sealed anew
+// at a time. Tests change it.
+var eraseStretch = 4 << 20
+
 // eraseOwner finds an owner's payloads: those to be erased, and those to be kept,
-// sealed anew under the data key that has taken the place of its old ones.
+// sealed anew under the data key that has taken the place of its old ones. It
+// returns the last of them, with the keys, after which none of them opens.
 func (l *Ledger) eraseOwner(e *projection.Erasure) (out store.Erasure, err error) {
 	names, err := l.store.DataKeys()
 	if err != nil {
 		return out, err
 	}
+	var keys []string
 	for _, name := range names {
 		if owner, since := keyOwner(name); owner == e.Owner && since < e.Seq {
-			out.Keys = append(out.Keys, name)
+			keys = append(keys, name)
 		}
 	}
-	walk, err := l.store.Payloads(1, e.Seq)
-	if err != nil {
-		return out, err
-	}
-	err = l.store.Events(1, e.Seq-1, func(seq uint64, b []byte) error {
-		record, ok, err := walk.At(seq)
-		if name, sealed := sealedUnder(record); err != nil || !ok || !sealed || !slices.Contains(out.Keys, name) {
-			return err
-		}
-		event, err := events.Parse(b)
-		if err != nil {
-			return err
-		}
-		if e.Covers(&event) {
-			out.Payloads = append(out.Payloads, seq)
+	held := 0
+	err = l.store.EachPayload(1, e.Seq-1, func(seq uint64, record []byte) error {
+		if name, sealed := sealedUnder(record); !sealed || !slices.Contains(keys, name) {
 			return nil
 		}
-		return l.sealAnew(&out, e, seq, record)
+		event, _, err := l.event(seq)
+		switch {
+		case err != nil:
+		case e.Covers(&event):
+			out.Payloads = append(out.Payloads, seq)
+		default:
+			err = l.sealAnew(&out, e, seq, record)
+		}
+		if held += len(record); err != nil || held < eraseStretch {
+			return err
+		}
+		err = l.store.Erase(out)
+		out, held = store.Erasure{}, 0
+		return err
 	})
-	_, ended := walk.End()
-	return out, errors.Join(err, ended)
+	out.Keys = keys
+	return out, err
 }
 
 // sealAnew puts a payload that is kept under the owner's next data key.
@@ -220,6 +261,9 @@ func (s *sealer) forget(names []string) {
 // sealUnder seals a payload of an earlier event again, apart from the writer. A
 // data key that it makes is on disk before anyone else may seal under it.
 func (s *sealer) sealUnder(name string, seq uint64, salt [events.SaltLen]byte, b []byte, st *store.Store) ([]byte, error) {
+	if err := s.awaitStored(name); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key, err := s.existing(name)
@@ -240,6 +284,27 @@ func (s *sealer) sealUnder(name string, seq uint64, salt [events.SaltLen]byte, b
 	sealed, err := encryptWith(rand.Reader, key, append(salt[:len(salt):len(salt)], b...), s.place(seq))
 	return append(record, sealed...), err
 }
+
+// awaitStored waits, where the writer has just made the data key of a name, until
+// it is handed to the store: what is sealed under it must not be there first.
+func (s *sealer) awaitStored(name string) error {
+	for end := time.Now().Add(storedPatience); ; time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		made := s.keys[name] != nil
+		_, stored, err := s.fetch(name)
+		s.mu.Unlock()
+		switch {
+		case err != nil:
+			return err
+		case stored || !made:
+			return nil
+		case time.Now().After(end):
+			return fmt.Errorf("data key of %s: it was made and is not stored", name)
+		}
+	}
+}
+
+const storedPatience = 30 * time.Second
 
 // sealedOrDurable is an event of the log, on disk yet or not; nil for one that is
 // not in it.

@@ -87,3 +87,34 @@ func TestR83_AHoldOnAStrangersRequest(t *testing.T) {
 	s.Stop()
 	replaytest.CheckLedger(t, o)
 }
+
+// As many erasures as are carried out behind are judged, and not one more: it is
+// refused before anything of it is in the log, and nobody else waits.
+func TestR83_TooManyErasuresAreRefusedUnjudged(t *testing.T) {
+	o := newDir(t)
+	s := start(t, o)
+	w := s.Propose("researcher", "memory.write", write("a", `1`, 0, ""))
+	expect(t, w, reason.OwnerWrite)
+	erase := fmt.Sprintf(`{"seqs":[%d],"basis":"mistake","operation_id":"e1"}`, w.Seq)
+	s.SetErasing(64)
+	before := s.Durable()
+	refused := s.Control(ledger.AdminID, "payload.erase", erase)
+	if refused.Reason != string(reason.Overloaded) && !strings.Contains(refused.Text, "overloaded") || refused.Seq != 0 || s.Durable() != before {
+		t.Fatalf("refused: %s, %d events more", refused.Text, s.Durable()-before)
+	}
+	if revision(t, s.Ledger, "researcher", "notes", "a") != 1 {
+		t.Error("the record is gone")
+	}
+	expect(t, s.Control(ledger.AdminID, "payload.erase", strings.Replace(erase, `"e1"`, `"e0","dry_run":true`, 1)), reason.ControlDone)
+	expect(t, s.Control(ledger.AdminID, "clock.accept", `{}`), reason.ControlDone)
+	s.SetErasing(0)
+	done := s.Control(ledger.AdminID, "payload.erase", erase)
+	expect(t, done, reason.ControlDone)
+	s.SetErasing(64)
+	if again := s.Control(ledger.AdminID, "payload.erase", erase); again.Seq != done.Seq {
+		t.Errorf("sent again: %s", again.Text)
+	}
+	s.SetErasing(0)
+	s.Stop()
+	replaytest.CheckLedger(t, o)
+}

@@ -57,6 +57,7 @@ type eraseImage struct {
 // once the ledger has opened, nothing of what its log says to be erased is; what
 // is kept opens, also that which was sealed anew; and the log is judged clean.
 func TestR83_CrashAtEveryOperationOfAnErasure(t *testing.T) {
+	t.Cleanup(ledger.SetEraseStretch(1500)) // some four payloads
 	w := newEraseSweep(t)
 	erased, opened := 0, 0
 	for i := 0; i < len(w.images); i += *sweepFlag {

@@ -29,3 +29,14 @@ func OpenerWith(keys, origin string, fetch func(string) ([]byte, bool, error)) (
 	}
 	return s.open, nil
 }
+
+// SetErasing says how many erasures are judged and not carried out.
+func (l *Ledger) SetErasing(n int64) { l.erasing.Store(n) }
+
+// SetEraseStretch has an owner's payloads erased so many bytes at a time, until
+// undo.
+func SetEraseStretch(n int) (undo func()) {
+	old := eraseStretch
+	eraseStretch = n
+	return func() { eraseStretch = old }
+}

@@ -111,6 +111,7 @@ type Ledger struct {
 	pipeline  chan *batch
 	renders   chan *job     // queries to finish
 	erasures  chan *erasing // to be carried out
+	erasing   atomic.Int64  // how many are judged and not carried out
 	erasedTo  atomic.Uint64 // event up to which all are
 	poke      chan struct{} // something new is durable
 	stopped   chan struct{} // Run has returned
@@ -375,7 +376,7 @@ func (l *Ledger) judgeAll(b *batch) (*sealing, error) {
 	}
 	w := newSealing(l, len(b.jobs))
 	for _, j := range b.jobs {
-		if j.turnAway() {
+		if j.turnAway() || l.tooManyErasures(j) {
 			b.refused++
 			continue
 		}
@@ -447,6 +448,9 @@ func (l *Ledger) judgeOne(w *sealing, j *job) error {
 		}
 	}
 	j.sealed = w.decision
+	if l.store != nil && (j.erases() || j.newSeal() != 0) {
+		l.erasing.Add(1)
+	}
 	if run := l.state.Run(j.outcome.Decision.RunID); run != nil && j.outcome.Decision.Allowed {
 		if err := l.advance(w, run); err != nil {
 			return err

@@ -138,6 +138,7 @@ type valueCache struct {
 	mu       sync.Mutex
 	new, old map[uint64][]byte
 	bytes    int
+	cleared  int // how often
 }
 
 const valueCacheBytes = 16 << 20 // each generation
@@ -155,11 +156,22 @@ func (c *valueCache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.new, c.old, c.bytes = nil, nil, 0
+	c.cleared++
 }
 
-func (c *valueCache) put(seq uint64, v []byte) {
+// age tells put what was read before the cache was cleared.
+func (c *valueCache) age() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.cleared
+}
+
+func (c *valueCache) put(seq uint64, v []byte, age int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if age != c.cleared {
+		return
+	}
 	if c.bytes += len(v) + 64; c.bytes > valueCacheBytes || c.new == nil {
 		c.old, c.new, c.bytes = c.new, map[uint64][]byte{}, len(v)+64
 	}

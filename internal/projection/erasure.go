@@ -18,10 +18,11 @@ type Erasure struct {
 
 // erasures are all there were, and what is held.
 type erasures struct {
-	all   []Erasure
-	bySeq map[uint64]uint64      // erased by its seq → the event that says so
-	holds map[events.Hold]uint64 // → the event that placed it
-	days  []day
+	all    []Erasure
+	bySeq  map[uint64]uint64           // erased by its seq → the event that says so
+	owners map[string]*events.Covering // those of all of an owner's
+	holds  map[events.Hold]uint64      // → the event that placed it
+	days   []day
 }
 
 // day is the first event of a day of ledger time.
@@ -38,12 +39,26 @@ func (s *State) ErasedBy(e *events.Event) uint64 {
 	if under := s.erasures.bySeq[e.Seq]; under != 0 {
 		return under
 	}
-	for i := range s.erasures.all {
-		if er := &s.erasures.all[i]; er.Owner != "" && er.Covers(e) {
-			return er.Seq
-		}
+	if len(s.erasures.owners) == 0 {
+		return 0
 	}
-	return 0
+	owner, mayErase := e.Sealed()
+	if !mayErase {
+		return 0
+	}
+	return s.erasures.owners[owner].Over(e.Seq)
+}
+
+// add keeps an erasure that is later than all before it.
+func (x *erasures) add(er Erasure) {
+	x.all = append(x.all, er)
+	if er.Owner == "" {
+		return
+	}
+	if x.owners[er.Owner] == nil {
+		x.owners[er.Owner] = &events.Covering{}
+	}
+	x.owners[er.Owner].Add(er.Seq, er.Before)
 }
 
 // AnyErased reports whether anything was ever erased.
@@ -154,7 +169,7 @@ func (s *State) erase(e *events.Event, b *events.PayloadErased) error {
 	}
 	kept := *b
 	kept.Owner, kept.Basis, kept.Seqs = strings.Clone(b.Owner), s.text(b.Basis), slices.Clone(b.Seqs)
-	s.erasures.all = append(s.erasures.all, Erasure{e.Seq, kept})
+	s.erasures.add(Erasure{e.Seq, kept})
 	return nil
 }
 
@@ -203,7 +218,7 @@ func (r *snapshotReader) erasures(s *State) {
 			r.fail("erasures out of order, or of nothing")
 		}
 		before = er.Seq
-		s.erasures.all = append(s.erasures.all, er)
+		s.erasures.add(er)
 	}
 	var before events.Hold
 	for n := r.uint(); n > 0 && r.err == nil; n-- {
@@ -226,7 +241,7 @@ func (r *snapshotReader) erasures(s *State) {
 }
 
 func newErasures() erasures {
-	return erasures{bySeq: map[uint64]uint64{}, holds: map[events.Hold]uint64{}}
+	return erasures{bySeq: map[uint64]uint64{}, owners: map[string]*events.Covering{}, holds: map[events.Hold]uint64{}}
 }
 
 // Payloads is a copy of as much of the state as says what may become of an
@@ -236,6 +251,10 @@ func (s *State) Payloads(owner string) *State {
 	c := &State{
 		Seq: s.Seq, Policy: s.Policy, open: map[string]*Run{}, runs: map[string]*Run{},
 		erasures: erasures{all: s.erasures.all, bySeq: maps.Clone(s.erasures.bySeq), holds: maps.Clone(s.erasures.holds), days: s.erasures.days},
+	}
+	if covering := s.erasures.owners[owner]; covering != nil {
+		is := *covering
+		c.erasures.owners = map[string]*events.Covering{owner: &is}
 	}
 	for id, run := range s.runs {
 		if run.Agent != owner {

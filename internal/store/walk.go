@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -78,6 +79,30 @@ func (w *PayloadWalk) End() (unasked []uint64, err error) {
 		err = damage(e)
 	}
 	return w.unasked, err
+}
+
+// EachPayload calls fn with the record kept beside each event from from to to that
+// has one, in order. A record is good until fn returns.
+func (s *Store) EachPayload(from, to uint64, fn func(seq uint64, record []byte) error) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: numKey(payloadKeys, from), UpperBound: numKey(payloadKeys, to+1)})
+	if err != nil {
+		return damage(err)
+	}
+	for it.First(); it.Valid() && err == nil; it.Next() {
+		var seq uint64
+		var record []byte
+		if seq, err = keyNum(it.Key()); err == nil {
+			record, err = it.ValueAndErr()
+		}
+		if err = damage(err); err == nil {
+			err = fn(seq, record)
+		}
+	}
+	return errors.Join(err, damage(it.Close()))
 }
 
 // Strangers calls fn with each key in the database that is of no kind the format
