@@ -576,9 +576,13 @@ def check_first(e, origin):
     need(ORIGIN.fullmatch(b["origin"]), "no origin", 1)
     need(b["origin"] == origin, f"expected the checkpoint's origin {origin}, found {b['origin']}", 1)
     try:
-        need(read_vkey(b["checkpoint_key"])[0] == origin, "the checkpoint key has another name than the log", 1)
+        name, _, key = read_vkey(b["checkpoint_key"])
+        need(name == origin, "the checkpoint key has another name than the log", 1)
+        name, _, permit = read_vkey(b["permit_key"])
+        need(name == origin + "/permit", "the permit key is not called after the log", 1)
+        need(permit != key, "one key for checkpoints and for permits", 1)
     except ValueError as err:
-        raise Fault(f"checkpoint key: {err}", 1) from None
+        raise Fault(f"key: {err}", 1) from None
     if "previous" in b:
         check_previous(b["previous"], origin)
     return b["checkpoint_key"]

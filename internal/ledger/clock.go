@@ -67,6 +67,9 @@ func (c *ledgerClock) accept(wall events.Time) {
 
 func (c *ledgerClock) wall() events.Time { return max(0, events.TimeOf(c.Wall())) }
 
+// Time is the ledger's time now, as of no event. Safe for concurrent use.
+func (l *Ledger) Time() events.Time { return l.clock.now() }
+
 // isSuspect reports whether the wall clock is ahead and not followed, as of now.
 func (c *ledgerClock) isSuspect() bool {
 	c.now()

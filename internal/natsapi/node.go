@@ -48,6 +48,7 @@ type Node struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 	failed  chan error
+	counted events.Time // up to when refusals have been summarised
 }
 
 // Look returns a check for ledger.Options.Look: the stream in storeDir, if
@@ -87,7 +88,7 @@ func Start(l *ledger.Ledger, c Config) (*Node, error) {
 	if c.TreeBurst == 0 {
 		c.TreeBurst = 10 * c.Burst
 	}
-	n := &Node{ledger: l, denied: NewRefusals(refusalsMax), kept: newTally(DeniedAuth, DeniedPublish, DeniedSubscribe), log: c.Log, failed: make(chan error, 1)}
+	n := &Node{ledger: l, denied: NewRefusals(refusalsMax), kept: newTally(DeniedAuth, DeniedPublish, DeniedSubscribe), log: c.Log, failed: make(chan error, 1), counted: l.Time()}
 	n.api = &api{
 		ledger: l, name: l.Name(), refused: NewRefusals(refusalsMax), turnedAway: newReasonTally(), folds: make(chan struct{}, 1),
 		rates:   newRates(limit{rate.Limit(c.Rate), c.Burst}, limit{rate.Limit(c.TreeRate), c.TreeBurst}, l.Root),
@@ -265,12 +266,14 @@ func (n *Node) summarise(ctx context.Context) {
 }
 
 func (n *Node) summary() {
+	from, to := n.counted, n.ledger.Time()
 	for _, r := range n.denied.Drain() {
-		n.note(&events.TransportDenied{Refusals: refusals(r)})
+		n.note(&events.TransportDenied{Refusals: refusals(r, from, to)})
 	}
 	for _, r := range n.api.refused.Drain() {
-		n.note(&events.RequestsRefused{Refusals: refusals(r)})
+		n.note(&events.RequestsRefused{Refusals: refusals(r, from, to)})
 	}
+	n.counted = to
 }
 
 func (n *Node) note(b events.Body) {
@@ -279,8 +282,17 @@ func (n *Node) note(b events.Body) {
 	}
 }
 
-func refusals(r Refusal) events.Refusals {
-	return events.Refusals{ID: r.ID, Code: r.Code, Count: r.Count, First: events.TimeOf(r.First), Last: events.TimeOf(r.Last)}
+// refusals dates what was counted between two moments in the ledger's own time, which
+// no wall clock turns back.
+func refusals(r Refusal, from, to events.Time) events.Refusals {
+	at := func(t time.Time) events.Time {
+		return max(from, to-events.Time(max(0, time.Since(t)).Microseconds()))
+	}
+	of := events.Refusals{ID: r.ID, Code: r.Code, Count: r.Count, First: at(r.First)}
+	if of.Last = of.First; r.Count > 1 {
+		of.Last = max(of.First, at(r.Last))
+	}
+	return of
 }
 
 func meta(name, origin string) func(uint64, []byte) (string, nats.Header, error) {

@@ -24,6 +24,9 @@ func (r *run) whole(found logged, d *events.Decision) error {
 		r.find(found.Seq, "ledger.opened, which says by what rules, before any decision", describe(&found.Event))
 	}
 	r.decision = found.Event
+	if r.s.Agent(d.Subject) != nil {
+		r.overdue(&found.Event)
+	}
 	c, err := r.request(&found.Event, d)
 	if err != nil {
 		return err

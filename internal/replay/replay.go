@@ -92,6 +92,8 @@ type Report struct {
 	Erased       map[uint64]uint64
 	ErasedEvents uint64
 
+	UncomparedIDs uint64 // event ids that were not held against the others of their millisecond
+
 	// UnjudgedSteps are the decisions on steps that were compared only as far as
 	// they go without the procedure, be it erased or missing.
 	UnjudgedSteps uint64
@@ -159,6 +161,11 @@ type run struct {
 	slots    []slot          // what may still follow from it then
 	erasures map[uint64]bool // the payload.erased that follow from judged decisions
 	opening  bool            // nothing but doubt has come since ledger.opened
+	since    events.Time     // of the last event before ledger.opened
+	ids      eventIDs
+	accepted accepted
+	counted  map[countedOf]events.Time // the last refusal of each kind
+	late     lateRuns
 	lacks    []lack
 	lack     int // how many of lacks there were with that of decision; 0 where it lacks nothing
 
@@ -236,6 +243,8 @@ func (r *run) event(a *ahead) error {
 	r.at = a
 	r.Events++
 	r.chain(seq, e)
+	r.ids.take(r, e)
+	r.dated(e)
 	r.prev = a.leaf
 	if _, doubt := e.Body.(*events.RunDoubted); !doubt {
 		r.opened(seq)
@@ -350,36 +359,6 @@ func nobodyAsked(e *events.Event) bool {
 		return e.Cause == 0
 	}
 	return false
-}
-
-// unasked checks an event that no decision caused.
-func (r *run) unasked(found logged) {
-	switch b := found.Body.(type) {
-	case *events.LedgerCreated:
-		if b.Format != events.Format || b.AdminID != ledger.AdminID || found.Seq != 1 {
-			r.find(found.Seq, fmt.Sprintf("a ledger of format %s with the admin %s, at event 1", events.Format, ledger.AdminID), describe(&found.Event))
-		}
-	case *events.LedgerOpened:
-		r.opening = true
-		if b.Rules < max(1, r.s.Rules) {
-			r.find(found.Seq, fmt.Sprintf("rules %d or later", max(1, r.s.Rules)), fmt.Sprintf("rules %d", b.Rules))
-		}
-	case *events.MemoryExpired:
-		want := r.s.Expiry(r.s.Record(b.Owner, b.Namespace, b.Key), found.Time)
-		if want == nil || *want != *b {
-			r.find(found.Seq, "no event: the record's time has not come", describe(&found.Event))
-		}
-	case *events.TransportDenied:
-		r.refusals(found.Seq, &b.Refusals)
-	case *events.RequestsRefused:
-		r.refusals(found.Seq, &b.Refusals)
-	}
-}
-
-func (r *run) refusals(seq uint64, b *events.Refusals) {
-	if b.Count == 0 {
-		r.find(seq, "a count of at least 1", "0")
-	}
 }
 
 // apply folds the event at hand into the state.

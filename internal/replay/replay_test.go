@@ -95,6 +95,7 @@ type log struct {
 	payloads  map[uint64]payload
 	stored    []byte // the stored state
 	storedSeq uint64
+	ids       bool // forged too, and kept
 }
 
 func (l *log) storedState(t testing.TB) *projection.State {

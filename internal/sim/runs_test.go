@@ -624,6 +624,7 @@ func (w *world) tick() error {
 	if len(w.flight) >= w.options.InFlight {
 		return nil
 	}
+	w.ticked = w.elapsed
 	step, err := w.stepper.Tick()
 	if err != nil {
 		return fmt.Errorf("tick: %w", err)

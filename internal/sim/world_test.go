@@ -87,7 +87,8 @@ type world struct {
 	sealKey []byte
 	signer  note.Signer
 	vkey    string
-	anchors [][]byte // signed checkpoints somebody may remember
+	ticked  time.Duration // when the ledger last looked after its runs
+	anchors [][]byte      // signed checkpoints somebody may remember
 
 	wall    time.Duration // since start
 	elapsed time.Duration
@@ -217,10 +218,29 @@ func publicKey(name string) string {
 	return key
 }
 
+// permitKey is the verifier key of permits, which are not there yet.
+func permitKey() string {
+	seed := sha256.Sum256([]byte("permit"))
+	vkey, err := note.NewEd25519VerifierKey(logOrigin+"/permit", ed25519.NewKeyFromSeed(seed[:]).Public().(ed25519.PublicKey))
+	if err != nil {
+		panic(err)
+	}
+	return vkey
+}
+
+// firstID is the id of event 1.
+func firstID() (id [16]byte) {
+	for i, ms := 5, events.TimeOf(start)/1000; i >= 0; i, ms = i-1, ms>>8 {
+		id[i] = byte(ms)
+	}
+	id[6], id[8] = 0x70, 0x80
+	return id
+}
+
 // found writes event 1, which init writes before there is a writer.
 func (w *world) found() error {
-	e := events.Event{Seq: 1, Prev: events.GenesisHash(logOrigin), Time: events.TimeOf(start), Agent: events.System, ID: [16]byte{6: 0x70, 8: 0x80}, Body: &events.LedgerCreated{
-		Format: events.Format, Origin: logOrigin, Ledger: ledgerName, AdminID: ledger.AdminID, AdminPublicKey: publicKey(ledger.AdminID), CheckpointKey: w.vkey, PermitKey: w.vkey,
+	e := events.Event{Seq: 1, Prev: events.GenesisHash(logOrigin), Time: events.TimeOf(start), Agent: events.System, ID: firstID(), Body: &events.LedgerCreated{
+		Format: events.Format, Origin: logOrigin, Ledger: ledgerName, AdminID: ledger.AdminID, AdminPublicKey: publicKey(ledger.AdminID), CheckpointKey: w.vkey, PermitKey: permitKey(),
 	}}
 	b, err := e.Append(nil)
 	if err != nil {
@@ -385,6 +405,9 @@ func (w *world) deliver() {
 func (w *world) judge() error {
 	if len(w.flight) >= w.options.InFlight || len(w.queue) == 0 {
 		return nil
+	}
+	if w.elapsed-w.ticked > time.Second { // no writer serves for ever and looks after no run
+		return w.tick()
 	}
 	slices.SortStableFunc(w.queue, func(a, b *message) int { return laneOrder(a) - laneOrder(b) })
 	n := min(1+w.r.IntN(w.options.Batch), len(w.queue))

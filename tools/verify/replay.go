@@ -79,6 +79,9 @@ func left(r *replay.Report) string {
 	if r.MissingPayloads > 0 {
 		parts = append(parts, fmt.Sprintf("%d payloads are missing", r.MissingPayloads))
 	}
+	if r.UncomparedIDs > 0 {
+		parts = append(parts, fmt.Sprintf("%d event ids were not held against the others of their millisecond", r.UncomparedIDs))
+	}
 	if r.Err != nil {
 		parts = append(parts, "it was not judged to its end: "+r.Err.Error())
 	}

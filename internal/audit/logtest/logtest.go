@@ -42,7 +42,7 @@ const Start = events.Time(1_796_000_000_000_000)
 func New(origin string, n byte) *Log {
 	signer, vkey := Key(origin, n)
 	l := &Log{Origin: origin, Signer: signer, VKey: vkey, Payloads: map[uint64]audit.Payload{}}
-	l.Add(events.System, 0, &events.LedgerCreated{Format: events.Format, Origin: origin, Ledger: "main", AdminID: "admin", AdminPublicKey: "U", CheckpointKey: vkey, PermitKey: vkey})
+	l.Add(events.System, 0, &events.LedgerCreated{Format: events.Format, Origin: origin, Ledger: "main", AdminID: "admin", AdminPublicKey: "U", CheckpointKey: vkey, PermitKey: permitKey(origin, n)})
 	return l
 }
 
@@ -66,6 +66,12 @@ func (l *Log) Rotate(n byte) {
 func (l *Log) Retire() {
 	l.Add("admin", 0, &events.KeyRetired{Key: events.KeyCheckpoint, Number: uint64(len(l.Next)), Checkpoint: string(l.Note(len(l.Entries)))})
 	l.Signer, l.Also = l.Also[0], nil
+}
+
+// permitKey is the verifier key of permits of a log that n makes the keys of.
+func permitKey(origin string, n byte) string {
+	seed := sha256.Sum256([]byte{n, 'p'})
+	return must(note.NewEd25519VerifierKey(origin+"/permit", ed25519.NewKeyFromSeed(seed[:]).Public().(ed25519.PublicKey)))
 }
 
 func must[T any](v T, err error) T {

@@ -260,8 +260,9 @@ func (s *Session) doors() {
 	}
 	s.Propose("watcher", "memory.read", `{"namespace":"project","key":"client_region"}`)
 	s.Propose("watcher", "memory.read", `no`)
-	s.Note(&events.TransportDenied{Refusals: events.Refusals{Code: "auth_failed", Count: 2, First: 1, Last: 2}})
-	s.Note(&events.RequestsRefused{Refusals: events.Refusals{ID: "researcher", Code: string(reason.RateLimited), Count: 9, First: 1, Last: 2}})
+	now := s.Time()
+	s.Note(&events.TransportDenied{Refusals: events.Refusals{Code: "auth_failed", Count: 2, First: now - 1, Last: now}})
+	s.Note(&events.RequestsRefused{Refusals: events.Refusals{ID: "researcher", Code: string(reason.RateLimited), Count: 9, First: now - 1, Last: now}})
 }
 
 func (s *Session) revocations() {
