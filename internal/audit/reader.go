@@ -175,6 +175,7 @@ func VerifyExport(fsys fs.FS, opts Options) (*Report, error) {
 		}
 		return p, err
 	}
+	v.source = &Source{Size: x.size, Events: x.events}
 	v.resume(x.size, x.events)
 	for n := v.size / tileWidth; v.size < x.size && v.bundle(x, n); n++ {
 	}

@@ -80,34 +80,6 @@ func (r *run) admitted(d *events.Decision) []slot {
 	return []slot{exactly(b), exactly(&events.RunStarted{RunID: d.RunID})}
 }
 
-// given is the grant that follows from a decision on one: of the sender's own
-// secret, to another agent.
-func (r *run) given(d *events.Decision, found *events.GrantGiven) events.Body {
-	owner, namespace, key, ok := recordName(d.Resource)
-	now := r.decision.Time
-	record, to := r.s.Live(owner, namespace, key, now), r.s.Agent(found.To)
-	if !ok || owner != d.Subject || record == nil || r.s.ClassOf(record) != policy.Secret || to == nil || to.Revoked || found.To == d.Subject ||
-		found.Expires <= now || (found.Expires-now)%1_000_000 != 0 {
-		return nil
-	}
-	return &events.GrantGiven{Grant: events.Grant{Owner: owner, Namespace: namespace, Key: key, To: found.To}, Expires: found.Expires, Uses: found.Uses}
-}
-
-// child is the agent that follows from a decision on one: where an agent asked,
-// its own child with nothing that it has not itself.
-func (r *run) child(d *events.Decision, found *events.AgentRegistered) events.Body {
-	a := r.s.Agent(d.Subject)
-	switch {
-	case found.AgentID != d.Resource:
-		return nil
-	case a == nil:
-		return found
-	case found.ParentID != a.ID, slices.ContainsFunc(found.Capabilities, func(c string) bool { ok, _ := r.s.Holds(a, c); return !ok }):
-		return nil
-	}
-	return found
-}
-
 func held(h events.Hold) string {
 	switch {
 	case h.Seq != 0:
@@ -116,30 +88,6 @@ func held(h events.Hold) string {
 		return h.Owner + ":" + h.Namespace + "." + h.Key
 	}
 	return h.Owner
-}
-
-// mayErase is an erasure that follows from a decision which could not be judged:
-// it is of nothing that is never erased.
-func (r *run) mayErase(d *events.Decision, found *events.PayloadErased) events.Body {
-	if found.Owner != "" {
-		if found.Owner != d.Resource {
-			return nil
-		}
-		return found
-	}
-	for _, seq := range found.Seqs {
-		if seq >= r.decision.Seq {
-			return nil
-		}
-		e, err := r.logged(seq)
-		if err != nil {
-			return nil
-		}
-		if _, may := e.Sealed(); !may {
-			return nil
-		}
-	}
-	return found
 }
 
 // resolved is what follows from a person's word on a doubted effect.

@@ -159,11 +159,14 @@ func (r *run) request(e *events.Event, d *events.Decision) (evidence, error) {
 		c.proposal.RunID = d.RunID
 		if (d.Allowed || d.RunID != "") && !isRunID(d.RunID) {
 			r.find(e.Seq, "a version 7 UUID as the run's id", quote(d.RunID))
+		} else if d.RunID != "" && millisecond(d.RunID) > e.Time/1000 {
+			r.find(e.Seq, fmt.Sprintf("a run's id that begins with a millisecond up to the decision's, %012x", uint64(e.Time/1000)), quote(d.RunID))
 		}
 	}
 	if d.Operation != events.Unsupported && wire.Known(c.proposal.Lane, d.Operation) != d.Operation {
 		r.find(e.Seq, "an operation of this release", quote(d.Operation))
 	}
+	r.checkIDs(e.Seq, d)
 	if e.Payload.IsZero() {
 		c.proposal.Refused = r.refused(e.Seq, d)
 		return c, nil
@@ -197,7 +200,6 @@ func (r *run) request(e *events.Event, d *events.Decision) (evidence, error) {
 		return c, nil
 	}
 	request.OperationID, request.TraceID = d.OperationID, d.TraceID
-	r.checkIDs(e.Seq, d)
 	c.proposal.Request, c.salt, c.opened = request, salt, true
 	c.proposal.Beside, err = r.beside(e.Seq, request)
 	return c, err

@@ -159,6 +159,7 @@ type run struct {
 	due      []ledger.Effect // what must still follow from decision
 	unjudged bool            // decision could not be judged
 	slots    []slot          // what may still follow from it then
+	then     []slot          // what must follow from the event at hand, before those
 	erasures map[uint64]bool // the payload.erased that follow from judged decisions
 	opening  bool            // nothing but doubt has come since ledger.opened
 	since    events.Time     // of the last event before ledger.opened
@@ -245,6 +246,7 @@ func (r *run) event(a *ahead) error {
 	r.chain(seq, e)
 	r.ids.take(r, e)
 	r.dated(e)
+	r.ownKey(e)
 	r.prev = a.leaf
 	if _, doubt := e.Body.(*events.RunDoubted); !doubt {
 		r.opened(seq)

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"bytes"
+	"strconv"
 	"strings"
 
 	"github.com/ledgerd/ledgerd/internal/audit"
@@ -162,8 +163,9 @@ func (r *run) report(found *logged, b *events.Effect) (*wire.Report, error) {
 	if _, finished := found.Body.(*events.EffectFinished); finished {
 		report.OK = true
 	} else if b.Outcome == string(reason.OutputTooLarge) { // of which nothing is kept
-		report.OK = true
-		report.Result = make([]byte, events.OutputBytesMax+1)
+		if report.OK, report.Result = true, make([]byte, events.OutputBytesMax+1); !found.Payload.IsZero() {
+			r.find(found.Seq, "no payload: of a result that is too large nothing is kept", "one")
+		}
 		return report, nil
 	}
 	if found.Payload.IsZero() {
@@ -186,6 +188,8 @@ func (r *run) report(found *logged, b *events.Effect) (*wire.Report, error) {
 		v, err := events.ParseJSON(content)
 		if err != nil || v.Kind != events.String {
 			r.find(found.Seq, "a text as payload", "something else")
+		} else if v.Text == "" || !bytes.Equal(events.AppendString(nil, v.Text), content) {
+			r.find(found.Seq, "a text as the ledger writes it, or no payload where there is none", cut(string(content)))
 		}
 		report.Error = v.Text
 	}
@@ -199,6 +203,12 @@ func isRunID(s string) bool {
 		return false
 	}
 	return len(groups[0]) == 8 && len(groups[1]) == 4 && len(groups[2]) == 4 && len(groups[3]) == 4 && groups[2][0] == '7' && strings.Contains("89ab", groups[3][:1])
+}
+
+// millisecond is the time that the text of a version 7 UUID begins with.
+func millisecond(id string) events.Time {
+	ms, _ := strconv.ParseInt(id[:8]+id[9:13], 16, 64)
+	return events.Time(ms)
 }
 
 // opened checks, once something else comes after ledger.opened, that no effect

@@ -7,6 +7,7 @@ import (
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/ledger"
 	"github.com/ledgerd/ledgerd/internal/policy"
+	"github.com/ledgerd/ledgerd/internal/projection"
 	"github.com/ledgerd/ledgerd/internal/reason"
 )
 
@@ -145,4 +146,19 @@ func (r *run) dated(e *events.Event) {
 		}
 	}
 	r.accepted = accepted{}
+}
+
+// ownKey finds a new key of the ledger's that is an old one, under whichever name.
+func (r *run) ownKey(e *events.Event) {
+	b, ok := e.Body.(*events.KeyRotated)
+	if !ok || b.PublicKey == "" {
+		return
+	}
+	for _, list := range [][]projection.SigningKey{r.s.CheckpointKeys(), r.s.PermitKeys()} {
+		for _, k := range list {
+			if keyBytes(k.Public) == keyBytes(b.PublicKey) {
+				r.find(e.Seq, "a new key", fmt.Sprintf("the one that event %d brought as %s", k.From, k.Public))
+			}
+		}
+	}
 }

@@ -1,11 +1,14 @@
 package replay
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/ledger"
+	"github.com/ledgerd/ledgerd/internal/policy"
+	"github.com/ledgerd/ledgerd/internal/projection"
 	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/wire"
 )
@@ -35,9 +38,54 @@ func (r *run) doubt(seq uint64, d *events.Decision) {
 		r.find(seq, "action "+quote(d.Resource), quote(d.Action))
 	case d.Operation == "memory.write" && d.Allowed && d.PreviousRevision != r.revision(d.Resource):
 		r.find(seq, "previous_revision "+uintText(r.revision(d.Resource)), uintText(d.PreviousRevision))
+	case d.Operation == "action.authorize" && !r.mayBreak(d):
+		r.find(seq, "rules that there are for "+quote(d.Action)+", and only where some are broken", fmt.Sprintf("%s with rule %s of %s, failed %v", d.Reason, quote(d.Rule), quote(d.Owner), d.Failed))
 	case strings.HasPrefix(d.Operation, "grant.") && !strings.HasPrefix(d.Resource, d.Subject+":"):
 		r.find(seq, "a record of "+d.Subject+" as resource", quote(d.Resource))
 	}
+}
+
+// mayBreak reports whether a decision on an action tells of rules that arguments
+// may have broken: those of the policy in force and of the lineage, in their order.
+func (r *run) mayBreak(d *events.Decision) bool {
+	code := reason.Code(d.Reason)
+	a := r.s.Agent(d.Subject)
+	if code != reason.RequirementFailed && code != reason.RequirementError || a == nil || r.s.Policy == nil {
+		return d.Rule == "" && d.Owner == "" && len(d.Failed) == 0 && (code != reason.ArgumentSchema || a != nil && r.s.Policy != nil && r.ruled(a, d.Action))
+	}
+	var all []string
+	rule, owner := map[string]string{}, map[string]string{}
+	for _, clause := range r.s.Policy.Actions[d.Action].Require {
+		all = append(all, clause.ID)
+		rule[clause.ID] = clause.ID
+	}
+	for _, up := range slices.Backward(a.Lineage()) {
+		for _, one := range up.Restrictions {
+			if one.Action == d.Action {
+				id := up.ID + ":" + one.ID
+				all, rule[id], owner[id] = append(all, id), one.ID, up.ID
+			}
+		}
+	}
+	if len(d.Failed) == 0 || rule[d.Failed[0]] != d.Rule || owner[d.Failed[0]] != d.Owner {
+		return false
+	}
+	for _, id := range d.Failed { // each further on than the one before
+		at := slices.Index(all, id)
+		if at < 0 {
+			return false
+		}
+		all = all[at+1:]
+	}
+	return true
+}
+
+// ruled reports whether anything is asked of the arguments of an action.
+func (r *run) ruled(a *projection.Agent, action string) bool {
+	declared := r.s.Policy.Actions[action]
+	return declared.Arguments != nil || len(declared.Require) > 0 || slices.ContainsFunc(a.Lineage(), func(up *projection.Agent) bool {
+		return slices.ContainsFunc(up.Restrictions, func(one policy.Restriction) bool { return one.Action == action })
+	})
 }
 
 // certain is the reason of the first guard that a proposal fails whatever it
@@ -201,7 +249,8 @@ func (r *run) unjudgedEffect(found logged) error {
 		if !r.slots[at].many {
 			at++
 		}
-		r.slots = r.slots[at:]
+		r.slots = append(r.then, r.slots[at:]...)
+		r.then = nil
 		event := events.Event{Time: found.Time, Agent: found.Agent, Cause: found.Cause, Body: want, Payload: found.Payload}
 		if !r.ownPayload(&found) {
 			event.Payload = events.Hash{}
@@ -251,14 +300,25 @@ func (r *run) follows(d *events.Decision) []slot {
 	if !d.Allowed {
 		return nil
 	}
+	asked := func(b events.Body) events.Body { return r.askedFor(d, b) }
 	switch d.Operation {
-	case "memory.write", "memory.load":
+	case "memory.write":
 		owner, namespace, key, _ := recordName(d.Resource)
 		return r.written(owner, namespace, key, d.Operation)
+	case "memory.load":
+		owner, namespace, key, _ := recordName(d.Resource)
+		slots := r.written(owner, namespace, key, d.Operation)
+		slots[len(slots)-1].want = func(b events.Body) events.Body {
+			if found, ok := b.(*events.MemoryWritten); ok && found.Owner == owner && found.Namespace == namespace && found.Key == key {
+				return r.loaded(d, found)
+			}
+			return nil
+		}
+		return slots
 	case "sop.submit":
 		return r.admitted(d)
 	case "grant.give":
-		return one(events.TypeGrantGiven, false, func(b events.Body) events.Body { return r.given(d, b.(*events.GrantGiven)) })
+		return one(events.TypeGrantGiven, false, asked)
 	case "grant.revoke":
 		return one(events.TypeGrantRevoked, false, func(b events.Body) events.Body {
 			g := b.(*events.GrantRevoked)
@@ -268,64 +328,47 @@ func (r *run) follows(d *events.Decision) []slot {
 			return named(d, b, g.Owner+":"+g.Namespace+"."+g.Key)
 		})
 	case "agent.register":
-		return one(events.TypeAgentRegistered, false, func(b events.Body) events.Body { return r.child(d, b.(*events.AgentRegistered)) })
+		return one(events.TypeAgentRegistered, false, asked)
 	case "restriction.add":
-		return one(events.TypeRestrictionAdded, true, func(b events.Body) events.Body {
-			added := b.(*events.RestrictionAdded)
-			if added.AgentID != d.Subject {
-				return nil
-			}
-			return named(d, b, added.ID)
-		})
+		return one(events.TypeRestrictionAdded, true, asked)
 	}
 	return r.controlFollows(d)
 }
 
 // controlFollows is follows for what admins alone ask.
 func (r *run) controlFollows(d *events.Decision) []slot {
-	as := func(b events.Body) events.Body { return b }
+	asked := func(b events.Body) events.Body { return r.askedFor(d, b) }
 	switch d.Operation {
 	case "principal.register":
-		return one(events.TypePrincipalRegistered, false, func(b events.Body) events.Body { return named(d, b, b.(*events.PrincipalRegistered).ID) })
+		return one(events.TypePrincipalRegistered, false, asked)
 	case "principal.rekey":
-		return one(events.TypePrincipalRekeyed, false, func(b events.Body) events.Body { return named(d, b, b.(*events.PrincipalRekeyed).ID) })
+		return one(events.TypePrincipalRekeyed, false, asked)
 	case "restriction.remove":
-		return one(events.TypeRestrictionRemoved, false, func(b events.Body) events.Body {
-			removed := b.(*events.RestrictionRemoved)
-			return named(d, b, removed.AgentID+":"+removed.ID)
-		})
+		return one(events.TypeRestrictionRemoved, false, asked)
 	case "resource.set":
-		return one(events.TypeResourceSet, true, func(b events.Body) events.Body { return named(d, b, b.(*events.ResourceSet).ID) })
+		return one(events.TypeResourceSet, true, asked)
 	case "key.rotate":
-		return one(events.TypeKeyRotated, false, func(b events.Body) events.Body { return named(d, b, b.(*events.KeyRotated).Key) })
+		return one(events.TypeKeyRotated, false, asked)
 	case "key.retire":
-		return one(events.TypeKeyRetired, false, func(b events.Body) events.Body { return named(d, b, b.(*events.KeyRetired).Key) })
+		return one(events.TypeKeyRetired, false, asked)
 	case "environment.set":
-		return one(events.TypeEnvironmentChanged, true, as)
+		return one(events.TypeEnvironmentChanged, true, asked)
 	case "signers.set":
-		return one(events.TypeSignersSet, true, as)
+		return one(events.TypeSignersSet, true, asked)
 	case "emergency.lift":
-		return one(events.TypeEmergencyLifted, false, as)
+		return one(events.TypeEmergencyLifted, false, asked)
 	case "emergency.deny":
-		return one(events.TypeEmergencyDenied, true, func(b events.Body) events.Body {
-			scope := b.(*events.EmergencyDenied).Scope
-			if scope == events.ScopeAll && d.Resource == "" {
-				return b
-			}
-			return named(d, b, scope)
-		})
+		return one(events.TypeEmergencyDenied, true, asked)
 	case "hold.place":
 		return one(events.TypeHoldPlaced, true, func(b events.Body) events.Body { return named(d, b, held(b.(*events.HoldPlaced).Hold)) })
 	case "hold.lift":
 		return one(events.TypeHoldLifted, false, func(b events.Body) events.Body { return named(d, b, held(b.(*events.HoldLifted).Hold)) })
 	case "payload.erase":
-		return append(one(events.TypePayloadErased, true, func(b events.Body) events.Body { return r.mayErase(d, b.(*events.PayloadErased)) }),
-			anyOf(events.TypeMemoryErased))
+		return r.erasing(d)
 	case "run.resolve":
 		return r.resolved(d)
 	case "apply":
-		return []slot{anyOf(events.TypePolicyActivated, events.TypeAgentRegistered, events.TypeAgentUpdated, events.TypePrincipalRegistered,
-			events.TypeRestrictionAdded, events.TypeResourceSet, events.TypeMemoryExpired, events.TypeMemoryWritten)}
+		return r.documents(d)
 	}
 	return nil
 }
@@ -346,13 +389,4 @@ func named(d *events.Decision, b events.Body, name string) events.Body {
 		return nil
 	}
 	return b
-}
-
-func anyOf(types ...events.Type) slot {
-	return slot{optional: true, many: true, want: func(b events.Body) events.Body {
-		if !slices.Contains(types, b.Type()) {
-			return nil
-		}
-		return b
-	}}
 }

@@ -362,7 +362,7 @@ func publish(t *testing.T, kind string, files map[string][]byte) (dir string) {
 		}
 		size += len(b)
 	}
-	if size > 12<<10 {
+	if size > 16<<10 {
 		t.Errorf("%d bytes", size)
 	}
 	return dir

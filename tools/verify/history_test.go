@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,7 +41,9 @@ type history struct {
 	payloads map[uint64]audit.Payload
 	also     []note.Signer // of its checkpoints
 	asked    int
-	purged   bool // what it erased is gone, as from a store
+	purged   bool          // what it erased is gone, as from a store
+	erased   audit.Payload // the last of that
+	ids      bool          // forged too, and kept as they are
 }
 
 // memoryLog is a log that is durable at once.
@@ -117,7 +121,10 @@ func newHistory(t testing.TB) *history {
 	t.Helper()
 	h := &history{t: t, log: memoryLog{payloads: map[uint64][]byte{}, keys: map[string][]byte{}}}
 	base := logtest.New(forgedOrigin, forgedKey)
-	base.Edit(0, func(e *events.Event) { e.Body.(*events.LedgerCreated).AdminPublicKey = publicKey("admin") })
+	base.Edit(0, func(e *events.Event) {
+		e.ID = idOf(e.Time, 0)
+		e.Body.(*events.LedgerCreated).AdminPublicKey = publicKey("admin")
+	})
 	h.log.append(store.Batch{Events: base.Entries})
 	start := time.UnixMicro(int64(logtest.Start)).Add(time.Second)
 	writer, first, err := ledger.NewStepper(&h.log, ledger.StepperOptions{
@@ -213,8 +220,17 @@ func (h *history) tick() {
 
 func (h *history) report(handler, operationID string) {
 	h.t.Helper()
+	h.reports(handler, operationID, true, "")
+}
+
+func (h *history) reports(handler, operationID string, ok bool, why string) {
+	h.t.Helper()
 	h.elapsed += 5 * time.Millisecond
-	step, err := h.writer.Report(handler, &wire.Report{OperationID: operationID, OK: true, Result: []byte(`{}`)})
+	r := &wire.Report{OperationID: operationID, OK: ok, Error: why}
+	if ok {
+		r.Result = []byte(`{}`)
+	}
+	step, err := h.writer.Report(handler, r)
 	h.settle(step, err)
 }
 
@@ -243,8 +259,11 @@ func (h *history) stop() {
 		}
 		h.events = append(h.events, e)
 		if erased, ok := e.Body.(*events.PayloadErased); ok && h.purged {
-			for _, seq := range erased.Seqs {
-				delete(h.payloads, seq)
+			for k := range h.events {
+				if seq := h.events[k].Seq; erased.Covers(&h.events[k]) {
+					h.erased = h.payloads[seq]
+					delete(h.payloads, seq)
+				}
 			}
 		}
 		if e.Payload.IsZero() {
@@ -292,15 +311,34 @@ func (h *history) repay(i int, b string) {
 	h.events[i].Payload = events.PayloadCommitment(p.Salt, p.Bytes)
 }
 
+// idOf is the id that the writer could have given the event at index i.
+func idOf(at events.Time, i int) (id [16]byte) {
+	binary.BigEndian.PutUint64(id[:], uint64(at)/1000<<16)
+	id[6], id[8] = 0x70, 0x80
+	binary.BigEndian.PutUint32(id[12:], uint32(i))
+	return id
+}
+
+// refused adds a count of refusals, which no stepper makes.
+func (h *history) refused(b events.Body) int {
+	last := h.events[len(h.events)-1]
+	h.events = append(h.events, events.Event{Seq: 1<<40 + uint64(len(h.events)), Time: last.Time, Agent: events.System, Body: b})
+	return len(h.events) - 1
+}
+
 // sealed is the log as it now is: numbered, chained and signed anew.
 func (h *history) sealed() *logtest.Log {
 	h.t.Helper()
 	l := logtest.New(forgedOrigin, forgedKey)
 	l.Also = h.also
 	l.Entries, l.Payloads = nil, map[uint64]audit.Payload{}
-	number := map[uint64]uint64{}
+	number, ids := map[uint64]uint64{}, map[[16]byte]bool{}
 	for i := range h.events {
 		e := h.events[i]
+		if made := idOf(e.Time, i); !h.ids && (ids[e.ID] || !bytes.Equal(made[:6], e.ID[:6])) {
+			e.ID = made
+		}
+		ids[e.ID] = true
 		if _, taken := number[e.Seq]; !taken {
 			number[e.Seq] = uint64(i) + 1
 			if p, ok := h.payloads[e.Seq]; ok {
