@@ -42,7 +42,7 @@ const Start = events.Time(1_796_000_000_000_000)
 func New(origin string, n byte) *Log {
 	signer, vkey := Key(origin, n)
 	l := &Log{Origin: origin, Signer: signer, VKey: vkey, Payloads: map[uint64]audit.Payload{}}
-	l.Add(events.System, 0, &events.LedgerCreated{Format: events.Format, Origin: origin, Ledger: "main", AdminID: "admin", AdminPublicKey: "U", CheckpointKey: vkey, PermitKey: permitKey(origin, n)})
+	l.Add(events.System, 0, &events.LedgerCreated{Format: events.Format, Origin: origin, Ledger: "main", AdminID: "admin", AdminPublicKey: adminKey, CheckpointKey: vkey, PermitKey: permitKey(origin, n)})
 	return l
 }
 
@@ -67,6 +67,9 @@ func (l *Log) Retire() {
 	l.Add("admin", 0, &events.KeyRetired{Key: events.KeyCheckpoint, Number: uint64(len(l.Next)), Checkpoint: string(l.Note(len(l.Entries)))})
 	l.Signer, l.Also = l.Also[0], nil
 }
+
+// adminKey is the public key of a NATS user, of no secret that anybody kept.
+const adminKey = "UA7PVETEN676L7NCKGECBFLQ7ESYSCIK4WRY5NA2RHOKT26DYG3ZLT26"
 
 // permitKey is the verifier key of permits of a log that n makes the keys of.
 func permitKey(origin string, n byte) string {
@@ -137,6 +140,7 @@ func (l *Log) prev(i int) events.Hash {
 }
 
 func id(seq uint64) (id [16]byte) {
+	binary.BigEndian.PutUint64(id[:], (uint64(Start)/1000+seq)<<16)
 	binary.BigEndian.PutUint64(id[8:], seq)
 	id[6], id[8] = 0x70, 0x80
 	return id
