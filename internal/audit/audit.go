@@ -38,6 +38,10 @@ type Options struct {
 	// read again, if the log still is that.
 	Known *Known
 
+	// Serial has an export read by one goroutine, one file after the other: where it
+	// comes from a server, which reads ahead by itself.
+	Serial bool
+
 	// LinksOnly looks at links and tree and at nothing else of an event, to
 	// measure what that takes. Its report is never good: it says that events were
 	// not parsed, and has exit code ExitImpossible at best.
@@ -91,6 +95,7 @@ type Verifier struct {
 	ops    operations
 	again  func(from, to uint64, fn func(seq uint64, event []byte) error) error // reads the log once more; nil where nothing can
 
+	rows    bool            // the log is a file of lines, which has neither tiles nor payloads
 	from    uint64          // events before it were verified earlier
 	leaf    events.Hash     // of the last position; zero where unknown
 	next    uint64          // seq the next entry must have

@@ -21,6 +21,7 @@ type entry struct {
 	kind       string                // the type of event 1
 	created    *events.LedgerCreated // nil in any other event
 	ofKey      events.Body           // of an event about the log's own keys
+	before     []Fault               // of where it lies, told before it
 	faults     []Fault               // of its payload
 	lacks      *lack                 // its payload, where that is missing and sealed
 	erased     *events.PayloadErased // what it says, if it is one

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // A log is verified in chunks of whole subtrees. As many goroutines as there are
@@ -25,31 +26,27 @@ type chunk struct {
 	sizes   []uint64 // whose root is asked for and that are still to come
 	asked   []tree   // as it was at such sizes
 	ended   bool     // the log ends before its size says
+	over    bool     // the log ends here, as it may
+	present []uint64 // where there are payloads, in an export
 	failure error    // why an entry was unreadable, the last time
 	examiner
 }
 
-// read feeds a source's events. An event that cannot be read is a fault, and
-// reading goes on behind it.
-func (v *Verifier) read(s *Source) {
-	v.align(s)
-	sizes := slices.Sorted(maps.Keys(v.roots)) // the map itself belongs to this goroutine
+// inOrder has stretches examined by as many goroutines as there are cores, from the
+// first on and not far ahead, and takes them in order, until take reports false. There
+// may be said to be any number of them.
+func inOrder[C any](n uint64, examine func(i uint64) C, take func(c C) bool) {
 	workers := runtime.GOMAXPROCS(0)
-	base := v.size
-	chunks := make([]chan *chunk, (s.Size-base+chunkSize-1)/chunkSize)
-	for i := range chunks {
-		chunks[i] = make(chan *chunk, 1)
+	slots := make([]chan C, 2*workers) // of stretches examined and not yet taken
+	for i := range slots {
+		slots[i] = make(chan C, 1)
 	}
-	next := make(chan int, len(chunks))
-	ahead := make(chan struct{}, 2*workers) // chunks examined and not yet taken
+	var next atomic.Uint64
+	ahead := make(chan struct{}, len(slots))
 	done := make(chan struct{})
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer close(done)
-	for i := range chunks {
-		next <- i
-	}
-	close(next)
 	for range workers {
 		running.Go(func() {
 			for {
@@ -58,22 +55,32 @@ func (v *Verifier) read(s *Source) {
 				case <-done:
 					return
 				}
-				i, more := <-next
-				if !more {
+				i := next.Add(1) - 1
+				if i >= n {
 					return
 				}
-				chunks[i] <- v.examineChunk(s, base+uint64(i)*chunkSize, sizes)
+				slots[i%uint64(len(slots))] <- examine(i)
 			}
 		})
 	}
-	failures := 0
-	for i := range chunks {
-		c := <-chunks[i]
+	for i := range n {
+		c := <-slots[i%uint64(len(slots))]
 		<-ahead
-		if !v.takeChunk(c, &failures) {
+		if !take(c) {
 			return
 		}
 	}
+}
+
+// read feeds a source's events. An event that cannot be read is a fault, and
+// reading goes on behind it.
+func (v *Verifier) read(s *Source) {
+	v.align(s)
+	sizes := slices.Sorted(maps.Keys(v.roots)) // the map itself belongs to this goroutine
+	base, failures := v.size, 0
+	inOrder((s.Size-base+chunkSize-1)/chunkSize, func(i uint64) *chunk {
+		return v.examineChunk(s, base+i*chunkSize, sizes)
+	}, func(c *chunk) bool { return v.takeChunk(c, &failures) })
 }
 
 // align reads a log that is taken up in the midst of a chunk up to the next one.
@@ -90,12 +97,15 @@ func (v *Verifier) align(s *Source) {
 }
 
 // takeChunk holds a chunk's entries against each other and the ones before. It
-// reports false where the rest is given up.
+// reports false where the rest is given up: failures, unless it is nil, counts the
+// entries in a row that could not be read.
 func (v *Verifier) takeChunk(c *chunk, failures *int) bool {
 	base, faults, asked := v.size, c.tree.found, c.asked
 	for i := range c.entries {
 		e := &c.entries[i]
-		if e.unreadable == "" {
+		if failures == nil {
+			v.told(e.before)
+		} else if e.unreadable == "" {
 			*failures = 0
 		} else if *failures++; *failures > unreadableMax {
 			e.unreadable = fmt.Sprintf("%d unreadable ones in a row; the rest was given up: %v", unreadableMax, c.failure)
@@ -114,7 +124,7 @@ func (v *Verifier) takeChunk(c *chunk, failures *int) bool {
 			asked = asked[1:]
 		}
 		v.progress(v.size)
-		if *failures > unreadableMax {
+		if failures != nil && *failures > unreadableMax {
 			v.giveUp(c, base, i+1)
 			return false
 		}
@@ -127,7 +137,7 @@ func (v *Verifier) takeChunk(c *chunk, failures *int) bool {
 	if c.ended {
 		v.Unreadable("none: the log ends before its size")
 	}
-	return !c.ended
+	return !c.ended && !c.over
 }
 
 // giveUp has the tree end after the first n entries of a chunk.
@@ -140,14 +150,21 @@ func (v *Verifier) giveUp(c *chunk, base uint64, n int) {
 	v.nodes = nodes
 }
 
-// examineChunk reads and examines the entries after the first base ones.
-func (v *Verifier) examineChunk(s *Source, base uint64, sizes []uint64) *chunk {
-	to := min(base+chunkSize, s.Size)
+// newChunk is one of the entries after the first base ones up to to, of which none is
+// examined yet.
+func (v *Verifier) newChunk(base, to uint64, sizes []uint64) *chunk {
 	c := &chunk{
 		entries: make([]entry, 0, to-base), tree: tree{base: base, size: base}, examiner: examiner{links: v.links, required: v.required, ops: &v.ops},
 	}
 	at, _ := slices.BinarySearch(sizes, base+1)
 	c.sizes = sizes[at:]
+	return c
+}
+
+// examineChunk reads and examines the entries after the first base ones.
+func (v *Verifier) examineChunk(s *Source, base uint64, sizes []uint64) *chunk {
+	to := min(base+chunkSize, s.Size)
+	c := v.newChunk(base, to, sizes)
 	if s.Hashes != nil {
 		c.tree.nodes = storedNodes(s.Hashes)
 	}
@@ -155,7 +172,7 @@ func (v *Verifier) examineChunk(s *Source, base uint64, sizes []uint64) *chunk {
 	for c.tree.size < to {
 		at := c.tree.size
 		err := s.Events(at+1, to, func(_ uint64, event []byte) error {
-			c.add(c.examine(c.tree.size+1, event))
+			c.add(c.examine(c.tree.size+1, event), nil)
 			return nil
 		})
 		if err == nil {
@@ -163,14 +180,18 @@ func (v *Verifier) examineChunk(s *Source, base uint64, sizes []uint64) *chunk {
 			break
 		}
 		c.failure = err
-		c.add(entry{unreadable: "unreadable", leaf: c.tree.stored(c.tree.size)})
+		c.add(entry{unreadable: "unreadable", leaf: c.tree.stored(c.tree.size)}, nil)
 	}
 	finish()
 	return c
 }
 
-// add puts an examined entry in its place.
-func (c *chunk) add(e entry) {
+// add puts an examined entry in its place, with the faults that are to be told
+// before it, which are told once.
+func (c *chunk) add(e entry, before *[]Fault) {
+	if before != nil {
+		e.before, *before = *before, nil
+	}
 	c.entries = append(c.entries, e)
 	c.tree.add(0, e.leaf, e.leaf.IsZero())
 	for len(c.at) < len(c.tree.found) {

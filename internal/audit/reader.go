@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/ledgerd/ledgerd/internal/events"
@@ -177,38 +179,103 @@ func VerifyExport(fsys fs.FS, opts Options) (*Report, error) {
 	}
 	v.source = &Source{Size: x.size, Events: x.events}
 	v.resume(x.size, x.events)
-	for n := v.size / tileWidth; v.size < x.size && v.bundle(x, n); n++ {
-	}
+	v.bundles(x, payloads)
 	v.strangers(x, payloads)
 	return v.Finish(), nil
 }
 
-// bundle feeds a bundle's entries. Where its lengths do not add up, the first
-// entry that does not parse is where they went wrong, and what follows it in
-// this bundle is unreadable. It reports false where the log ends: a checkpoint
-// may claim any size, and no more is read than is there.
-func (v *Verifier) bundle(x *export, n uint64) bool {
-	entries, where, err := x.bundle(n)
-	width := uint64(widthAt(x.size, 0, n))
-	if err != nil {
-		if errors.Is(err, errMissing) && !x.goesOn(n) {
-			return false
-		}
-		for i, b := range entries {
-			if _, bad := events.Parse(b); bad != nil {
-				entries = entries[:i]
-				break
-			}
-		}
-		v.fault(Fault{Check: "parse", Seq: n*tileWidth + min(uint64(len(entries)), width-1) + 1, Where: where, Expected: fmt.Sprintf("%d entries, each after its length", width), Found: err.Error()})
+// bundles feeds the entries of an export, and notes where it has payloads.
+func (v *Verifier) bundles(x *export, payloads map[uint64]bool) {
+	alone := x.size // up to which they are read one after the other
+	if !v.opts.Serial {
+		alone = (v.size + chunkSize - 1) / chunkSize * chunkSize
 	}
+	for n := v.size / tileWidth; v.size < min(alone, x.size); n++ {
+		if !v.bundle(x, n) {
+			return
+		}
+	}
+	base, sizes := v.size, slices.Sorted(maps.Keys(v.roots))
+	inOrder((x.size-base+chunkSize-1)/chunkSize, func(i uint64) *chunk {
+		return v.examineBundles(x, base+i*chunkSize, sizes)
+	}, func(c *chunk) bool {
+		for _, seq := range c.present {
+			payloads[seq] = true
+		}
+		return v.takeChunk(c, nil)
+	})
+}
+
+// examineBundles reads and examines the bundles of the entries after the first base
+// ones, as bundle feeds them.
+func (v *Verifier) examineBundles(whole *export, base uint64, sizes []uint64) *chunk {
+	x := &export{fsys: whole.fsys, size: whole.size} // with tiles at hand of its own
+	to := min(base+chunkSize, x.size)
+	c := v.newChunk(base, to, sizes)
+	c.tree.nodes = x.node
+	if !v.links {
+		c.payload = func(seq uint64, _ bool) (Payload, error) {
+			p, err := x.payload(seq)
+			if err != nil || p.State != PayloadAbsent {
+				c.present = append(c.present, seq)
+			}
+			return p, err
+		}
+	}
+	for n := base / tileWidth; c.tree.size < to; n++ {
+		entries, faults, ends := x.entries(n)
+		if c.over = ends; ends {
+			break
+		}
+		for _, b := range entries {
+			c.add(c.examine(c.tree.size+1, b), &faults)
+		}
+		for width := uint64(widthAt(x.size, 0, n)); c.tree.size < n*tileWidth+width; {
+			c.add(entry{unreadable: unreadableBundle, leaf: c.tree.stored(c.tree.size)}, &faults)
+		}
+	}
+	return c
+}
+
+const unreadableBundle = "unreadable: its bundle is damaged"
+
+// entries are a bundle's, as far as it makes sense, and what is wrong with it. Where
+// its lengths do not add up, the first entry that does not parse is where they went
+// wrong, and what follows it in this bundle is unreadable. ends says that the log ends
+// before it: a checkpoint may claim any size, and no more is read than is there.
+func (x *export) entries(n uint64) (entries [][]byte, faults []Fault, ends bool) {
+	entries, where, err := x.bundle(n)
+	switch {
+	case err == nil:
+		return entries, nil, false
+	case errors.Is(err, errMissing) && !x.goesOn(n):
+		return nil, nil, true
+	}
+	for i, b := range entries {
+		if _, bad := events.Parse(b); bad != nil {
+			entries = entries[:i]
+			break
+		}
+	}
+	width := uint64(widthAt(x.size, 0, n))
+	seq := n*tileWidth + min(uint64(len(entries)), width-1) + 1
+	return entries, []Fault{{Check: "parse", Seq: seq, Where: where, Expected: fmt.Sprintf("%d entries, each after its length", width), Found: err.Error()}}, false
+}
+
+// bundle feeds a bundle's entries. It reports false where the log ends.
+func (v *Verifier) bundle(x *export, n uint64) bool {
+	entries, faults, ends := x.entries(n)
+	if ends {
+		return false
+	}
+	v.told(faults)
 	for i, b := range entries {
 		if n*tileWidth+uint64(i) >= v.size { // else it was verified earlier
 			v.Event(b)
 		}
 	}
-	for v.size < n*tileWidth+width {
-		v.Unreadable("unreadable: its bundle is damaged")
+	for width := uint64(widthAt(x.size, 0, n)); v.size < n*tileWidth+width; {
+		v.Unreadable(unreadableBundle)
 	}
 	return true
 }

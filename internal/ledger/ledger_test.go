@@ -471,7 +471,6 @@ func TestBelowTheStorageGateNothingIsJudged(t *testing.T) {
 	control := func() *ledger.Proposal {
 		return replaytest.Proposal(wire.Control, "admin", "clock.accept", `{}`)
 	}
-	refusal := &events.RequestsRefused{Refusals: events.Refusals{Code: string(reason.StorageLow), Count: 1}}
 	for _, c := range []struct {
 		free              uint64
 		proposal, control reason.Code
@@ -499,7 +498,9 @@ func TestBelowTheStorageGateNothingIsJudged(t *testing.T) {
 			<-answers
 			want += 2
 		}
-		if got := s.Note(refusal); got != c.control {
+		refusal := events.Refusals{Code: string(reason.StorageLow), Count: 1, First: s.Time()}
+		refusal.Last = refusal.First
+		if got := s.Note(&events.RequestsRefused{Refusals: refusal}); got != c.control {
 			t.Errorf("%d free: a note %q, want %q", c.free, got, c.control)
 		} else if got == "" {
 			want++

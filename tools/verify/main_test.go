@@ -420,7 +420,7 @@ func TestExitCodes(t *testing.T) {
 		{"empty directory", []string{"--export", t.TempDir()}, 2, "no event"},
 		{"no checkpoint", []string{"--export", export(t, unsigned)}, 2, "no signed checkpoint"},
 		{"no such directory", []string{"--export", filepath.Join(good, "nothing")}, 2, "could not check"},
-		{"a file", []string{"--export", file}, 2, "no directory"},
+		{"a file", []string{"--export", file}, 2, "is no file of ledgerd export --format jsonl or cloudevents"},
 		{"no such data", []string{"--data", filepath.Join(good, "nothing")}, 2, "could not check"},
 		{"an export as data", []string{"--data", good}, 2, "looks like an export; use --export"},
 		{"data as an export", []string{"--export", data}, 2, "looks like a data directory; use --data"},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -23,7 +24,9 @@ var dataSource = part{
 }
 
 var exportSource = part{
-	usage:  "  --export DIR       a directory written by ledgerd export\n",
+	usage: `  --export DIR       a directory written by ledgerd export, or a file of ledgerd export --format jsonl or cloudevents, which has
+                     no tiles and no payloads: what is not in it is not checked, and said
+`,
 	flags:  func(a *arguments, f *flag.FlagSet) { f.StringVar(&a.export, "export", "", "") },
 	source: "export",
 	open:   (*arguments).openExport,
@@ -35,7 +38,7 @@ func (a *arguments) openExport() (*subject, error) {
 		return nil, err
 	}
 	if !info.IsDir() {
-		return nil, fmt.Errorf("%s is no directory: what is verified is the one that ledgerd export --out DIR writes; a file of --format jsonl or cloudevents is compared with a log by --mirror FILE", a.export)
+		return openRows(a.export, info)
 	}
 	if has(a.export, "db", "anchor", "keys") && !has(a.export, "tile", "checkpoint") {
 		return nil, fmt.Errorf("%s looks like a data directory; use --data", a.export)
@@ -45,6 +48,28 @@ func (a *arguments) openExport() (*subject, error) {
 		verify: func(opts audit.Options) (*audit.Report, error) { return audit.VerifyExport(fsys, opts) },
 		log:    func() (*audit.Source, error) { return audit.OpenExport(fsys) },
 		judged: func() (replay.Source, error) { return exported(audit.OpenExport(fsys)) },
+	}, nil
+}
+
+// openRows opens a file of lines.
+func openRows(name string, info fs.FileInfo) (*subject, error) {
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is neither a directory nor a regular file, which is read at more than one place", name)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := audit.OpenRows(f, info.Size())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s is no file of ledgerd export --format jsonl or cloudevents: %w", name, err), f.Close())
+	}
+	source := func() (*audit.Source, error) { return rows.Source(), nil }
+	return &subject{
+		verify: func(opts audit.Options) (*audit.Report, error) { return audit.VerifyRows(rows, opts) },
+		log:    source,
+		judged: func() (replay.Source, error) { return exported(source()) },
+		close:  f.Close,
 	}, nil
 }
 
