@@ -414,7 +414,7 @@ func (l *Ledger) judgeOne(w *sealing, j *job) error {
 	}
 	p := j.proposal
 	now := l.now()
-	if err := l.fillIn(w, p); err != nil {
+	if err := l.fillIn(w, p, now); err != nil {
 		return j.spoil(err)
 	}
 	p.Now = now
@@ -497,8 +497,9 @@ func (j *job) clockAccepted() (*events.ClockAccepted, bool) {
 }
 
 // fillIn adds what only the writer knows and the log will hold: the request
-// first recorded under the operation id, and the wall clock an admin accepts.
-func (l *Ledger) fillIn(w *sealing, p *Proposal) error {
+// first recorded under the operation id, the wall clock an admin accepts, and what a
+// run that is decided now is called.
+func (l *Ledger) fillIn(w *sealing, p *Proposal, now events.Time) error {
 	if p.Request == nil {
 		return nil
 	}
@@ -514,7 +515,7 @@ func (l *Ledger) fillIn(w *sealing, p *Proposal) error {
 			return err
 		}
 	case *wire.SOPSubmit:
-		id, err := l.newRunID()
+		id, err := l.newRunID(now)
 		if err != nil {
 			return err
 		}

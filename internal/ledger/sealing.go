@@ -261,8 +261,8 @@ func (w *sealing) id(e *events.Event) error {
 
 // newRunID makes a run's id: a version 7 UUID, and so unlike that of any other
 // run of any ledger.
-func (l *Ledger) newRunID() (string, error) {
-	e := events.Event{Time: l.now()}
+func (l *Ledger) newRunID(now events.Time) (string, error) {
+	e := events.Event{Time: now}
 	err := (&sealing{l: l}).id(&e)
 	return events.UUIDString(e.ID), err
 }

@@ -159,8 +159,8 @@ func (r *run) request(e *events.Event, d *events.Decision) (evidence, error) {
 		c.proposal.RunID = d.RunID
 		if (d.Allowed || d.RunID != "") && !isRunID(d.RunID) {
 			r.find(e.Seq, "a version 7 UUID as the run's id", quote(d.RunID))
-		} else if d.RunID != "" && millisecond(d.RunID) > e.Time/1000 {
-			r.find(e.Seq, fmt.Sprintf("a run's id that begins with a millisecond up to the decision's, %012x", uint64(e.Time/1000)), quote(d.RunID))
+		} else if d.RunID != "" && millisecond(d.RunID) > e.Time/1000+runIDAhead {
+			r.find(e.Seq, fmt.Sprintf("a run's id that begins with the decision's millisecond, %012x, or one before", uint64(e.Time/1000)), quote(d.RunID))
 		}
 	}
 	if d.Operation != events.Unsupported && wire.Known(c.proposal.Lane, d.Operation) != d.Operation {
@@ -204,6 +204,10 @@ func (r *run) request(e *events.Event, d *events.Decision) (evidence, error) {
 	c.proposal.Beside, err = r.beside(e.Seq, request)
 	return c, err
 }
+
+// runIDAhead is how many milliseconds a run's id may be ahead of its decision: earlier
+// releases made it after they had read the clock for that.
+const runIDAhead = 60_000
 
 func (r *run) checkIDs(seq uint64, d *events.Decision) {
 	if d.OperationID != "" && !events.ValidOperationID(d.OperationID) || d.TraceID != "" && !events.ValidTraceID(d.TraceID) {
