@@ -237,7 +237,7 @@ const proofVectors = "../../docs/format/vectors/proofs"
 // receipts and proofs, and on each of them with one bit of any byte changed:
 // nothing but the event's id, which no proof shows, can change unnoticed.
 func TestR84_ProofsInPython(t *testing.T) {
-	if exit, out := python(t, "--vectors", proofVectors); exit != 0 || !strings.HasPrefix(out, "vectors agree: 183 receipts and proofs") {
+	if exit, out := python(t, "--vectors", proofVectors); exit != 0 || !strings.HasPrefix(out, "vectors agree: 197 receipts and proofs") {
 		t.Errorf("exit %d: %s", exit, out)
 	}
 	p := promise(t)
