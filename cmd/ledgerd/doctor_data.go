@@ -247,6 +247,7 @@ func (d *doctor) log() {
 		path = filepath.Join(d.data, "anchor")
 	}
 	signed, anchorErr := os.ReadFile(path)
+	had := ledger.ReadSealKeys(d.data)
 	st, err := store.OpenReadOnly(d.data, store.Options{})
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -266,9 +267,9 @@ func (d *doctor) log() {
 	d.lastTime(last.Time)
 	verifier := d.noteKeys(created)
 	d.adminKey(created)
-	d.sealKey(st)
+	d.sealKey(st, had)
 	d.anchored(st, signed, anchorErr, verifier)
-	d.engine(st)
+	d.engine(st, had)
 }
 
 // ends reads the first and the last event.
@@ -349,8 +350,8 @@ func (d *doctor) adminKey(created *events.LedgerCreated) {
 }
 
 // sealKey opens one of the latest sealed payloads.
-func (d *doctor) sealKey(st *store.Store) {
-	open, err := ledger.OpenPayloads(d.data, st)
+func (d *doctor) sealKey(st *store.Store, had ledger.SealKeys) {
+	open, err := ledger.OpenPayloads(d.data, st, had)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			d.fail("seal-key", exitInternal, keysCopy, "%s", err)
@@ -415,7 +416,7 @@ func (d *doctor) anchored(st *store.Store, signed []byte, err error, verifier no
 }
 
 // engine looks at the format of the files and at what the next start costs.
-func (d *doctor) engine(st *store.Store) {
+func (d *doctor) engine(st *store.Store, had ledger.SealKeys) {
 	stats, err := st.Stats()
 	if err != nil {
 		d.warn("format", "", "%s", plain(err))
@@ -428,7 +429,7 @@ func (d *doctor) engine(st *store.Store) {
 		d.ok("format", "Pebble format %d, %s in %d tables", stats.Format, bytesText(stats.DiskBytes), stats.Tables)
 	}
 	seq, ok, err := st.StateSeq()
-	if _, fault := ledger.StoredState(d.data, st); err == nil && ok && fault != nil && !errors.Is(fault, fs.ErrNotExist) {
+	if _, fault := ledger.StoredState(d.data, st, had); err == nil && ok && fault != nil && !errors.Is(fault, fs.ErrNotExist) {
 		d.warn("state", "nothing, if the keys are right: the next start folds the whole log and writes it anew", "what is written down cannot be used: %s", plain(fault))
 		return
 	}

@@ -170,7 +170,7 @@ func listKeys(data string) (list []listedKey, err error) {
 		return nil, err
 	}
 	defer st.Close()
-	old, err := ledger.ReadOld(data, st)
+	own, err := ledger.ReadOwnKeys(data, st)
 	if err != nil {
 		return nil, err
 	}
@@ -179,12 +179,9 @@ func listKeys(data string) (list []listedKey, err error) {
 			list = append(list, listedKey{kind, k.Number, k.From, k.Until, k.Public})
 		}
 	}
-	add(events.KeyCheckpoint, old.State.CheckpointKeys())
-	add(events.KeyPermit, old.State.PermitKeys())
-	if n := old.State.SealNumber(); n > 0 {
-		list = append(list, listedKey{Kind: events.KeySeal, Number: n})
-	}
-	return list, nil
+	add(events.KeyCheckpoint, own.Checkpoint)
+	add(events.KeyPermit, own.Permit)
+	return append(list, listedKey{Kind: events.KeySeal, Number: max(own.Seal, 1)}), nil
 }
 
 // rotatable names the kinds of keys that can be rotated.

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -53,9 +52,9 @@ func stateKey(sealKey []byte, origin string) []byte {
 
 // StoredState returns the state that is written down beside the log st in the
 // data directory dir, nil if there is none, and refuses one that is damaged, not
-// made with a seal key at hand, or not of this log.
-func StoredState(dir string, st *store.Store) (*projection.State, error) {
-	keys, err := readSealKeys(filepath.Join(dir, "keys"))
+// made with a seal key at hand, or not of this log. had is as for OpenPayloads.
+func StoredState(dir string, st *store.Store, had ...SealKeys) (*projection.State, error) {
+	keys, err := sealKeysOf(dir, had)
 	if err != nil {
 		return nil, err
 	}

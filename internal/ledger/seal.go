@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"sync"
 
@@ -42,9 +41,10 @@ type Payloads struct {
 }
 
 // OpenPayloads prepares to open the payloads of the log st in the data
-// directory dir, with the seal keys that are at hand.
-func OpenPayloads(dir string, st *store.Store) (*Payloads, error) {
-	keys, err := readSealKeys(filepath.Join(dir, "keys"))
+// directory dir, with the seal keys that are at hand, and those that were: beside
+// a writer st shows a moment, and a rotation may have come to its end since.
+func OpenPayloads(dir string, st *store.Store, had ...SealKeys) (*Payloads, error) {
+	keys, err := sealKeysOf(dir, had)
 	if err != nil {
 		return nil, err
 	}

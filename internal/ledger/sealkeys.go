@@ -59,6 +59,33 @@ func readSealKeys(dir string) (list []sealKey, err error) {
 	return list, nil
 }
 
+// SealKeys are the seal keys that lay in a directory at some moment.
+type SealKeys []sealKey
+
+// ReadSealKeys reads the seal keys of the data directory dir as they are now, to be
+// had when they are gone; what cannot be read is told by whoever needs it.
+func ReadSealKeys(dir string) SealKeys {
+	list, err := readSealKeys(filepath.Join(dir, "keys"))
+	if err != nil {
+		return nil
+	}
+	return list
+}
+
+// sealKeysOf are the seal keys of the data directory dir, and those there were.
+func sealKeysOf(dir string, had []SealKeys) ([]sealKey, error) {
+	list, err := readSealKeys(filepath.Join(dir, "keys"))
+	for _, earlier := range had {
+		for _, k := range earlier {
+			if !slices.ContainsFunc(list, func(is sealKey) bool { return is.number == k.number }) {
+				list, err = append(list, k), nil
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b sealKey) int { return int(a.number) - int(b.number) })
+	return list, err
+}
+
 // sealNumber is the number of the seal key that a file of that name holds.
 func sealNumber(name string) (uint64, bool) {
 	text := strings.TrimSuffix(strings.TrimPrefix(name, "seal-"), ".key")

@@ -15,6 +15,7 @@ import (
 	"github.com/ledgerd/ledgerd/internal/audit"
 	"github.com/ledgerd/ledgerd/internal/ledger"
 	"github.com/ledgerd/ledgerd/internal/reason"
+	"github.com/ledgerd/ledgerd/internal/replay"
 	"github.com/ledgerd/ledgerd/internal/replay/replaytest"
 	"github.com/ledgerd/ledgerd/internal/store"
 )
@@ -217,4 +218,52 @@ func TestR75_ASealKeyWithoutItsEventCountsForNothing(t *testing.T) {
 	must(t, db.Close())
 	must(t, os.Rename(keyFile(o, "seal.key"), keyFile(o, "seal-2.key")))
 	replaytest.CheckLedger(t, o)
+}
+
+// Who opened the log before a rotation of the seal key reads on after it, with the
+// keys as they were then: without those the moment that is looked at stays closed.
+func TestR82_AReaderBesideARotationOfTheSealKey(t *testing.T) {
+	o := newDir(t)
+	s := start(t, o)
+	s.Family()
+	s.Stop() // so that a state is written down
+	s = start(t, o)
+	had := ledger.ReadSealKeys(o.Dir)
+	st, err := store.OpenReadOnly(o.Dir, o.Store)
+	must(t, err)
+	defer st.Close()
+	expect(t, s.Control("admin", "key.rotate", rotateSeal), reason.ControlDone)
+	s.Stop()
+	if _, err := os.Stat(keyFile(o, "seal.key")); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("the old key is still here: %v", err)
+	}
+	opened := func(had ...ledger.SealKeys) (n int, fault error) {
+		payloads, err := ledger.OpenPayloads(o.Dir, st, had...)
+		must(t, err)
+		for seq := uint64(1); seq <= st.Durable(); seq++ {
+			if _, _, ok, err := payloads.Open(seq); err != nil {
+				fault = err
+			} else if ok {
+				n++
+			}
+		}
+		return n, fault
+	}
+	if _, err := opened(); !errors.Is(err, ledger.ErrPayload) {
+		t.Errorf("with the keys of now: %v", err)
+	}
+	if n, err := opened(had); err != nil || n == 0 {
+		t.Errorf("with those of then: %d, %v", n, err)
+	}
+	if state, err := ledger.StoredState(o.Dir, st, had); err != nil || state == nil {
+		t.Errorf("the state of then: %v", err)
+	}
+	if r, err := replay.Stored(o.Dir, st, had); err != nil {
+		t.Error(err)
+	} else if r := replay.Run(r); r.Err != nil || r.Found > 0 || r.Unjudged() > 0 {
+		t.Errorf("%v, %v, %d unjudged", r.Err, r.Findings, r.Unjudged())
+	}
+	if list := ledger.ReadSealKeys(t.TempDir()); list != nil {
+		t.Error("keys where there are none")
+	}
 }

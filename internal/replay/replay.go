@@ -64,13 +64,14 @@ type Source struct {
 type PayloadReader = func(seq uint64) (salt [events.SaltLen]byte, b []byte, ok bool, err error)
 
 // Stored is the source of an open data directory: its log, its payloads opened
-// with the seal key among its keys, the state written down beside it.
-func Stored(dir string, st *store.Store) (Source, error) {
-	payloads, err := ledger.OpenPayloads(dir, st)
+// with the seal keys among its keys and those that were there when st was opened,
+// the state written down beside it.
+func Stored(dir string, st *store.Store, had ...ledger.SealKeys) (Source, error) {
+	payloads, err := ledger.OpenPayloads(dir, st, had...)
 	if err != nil {
 		return Source{}, err
 	}
-	return Source{Size: st.Durable(), Events: st.Events, Payload: payloads.Open, Payloads: payloads.Walk, State: func() (*projection.State, error) { return ledger.StoredState(dir, st) }}, nil
+	return Source{Size: st.Durable(), Events: st.Events, Payload: payloads.Open, Payloads: payloads.Walk, State: func() (*projection.State, error) { return ledger.StoredState(dir, st, had...) }}, nil
 }
 
 // Report is what a run found.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ledgerd/ledgerd/internal/audit"
 	"github.com/ledgerd/ledgerd/internal/datadir"
+	"github.com/ledgerd/ledgerd/internal/ledger"
 	"github.com/ledgerd/ledgerd/internal/replay"
 )
 
@@ -88,7 +89,9 @@ func (a *arguments) openData() (*subject, error) {
 		return nil, fmt.Errorf("%s looks like an export; use --export", a.data)
 	}
 	witnessed := kept(filepath.Join(a.data, "witness", "quorum"), filepath.Join(a.data, "witness", "checkpoint")) // before the log, which only grows
+	before := ledger.ReadSealKeys(a.data)
 	d, err := datadir.Open(a.data)
+	after := ledger.ReadSealKeys(a.data) // judging begins when the log has been read: a rotation may be over by then
 	if damaged := datadir.Damaged(err); damaged != nil {
 		for i := range damaged.Faults {
 			damaged.Faults[i].Found = plain(damaged.Faults[i].Found)
@@ -110,7 +113,7 @@ func (a *arguments) openData() (*subject, error) {
 			return audit.VerifyLog(source, opts)
 		},
 		log:    func() (*audit.Source, error) { return source, nil },
-		judged: func() (replay.Source, error) { return replay.Stored(a.data, d.Store) },
+		judged: func() (replay.Source, error) { return replay.Stored(a.data, d.Store, before, after) },
 		close:  d.Close,
 
 		witnessed: witnessed,
