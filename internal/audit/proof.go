@@ -174,13 +174,13 @@ func (p *ConsistencyProof) Check(remembered Checkpoint, keys *Keys) (Checkpoint,
 		return c, &Fault{Check: "consistency", Expected: "the remembered origin " + quote(remembered.Origin), Found: quote(c.Origin)}
 	}
 	if c.Size < remembered.Size {
-		return c, &Fault{Check: "consistency", Seq: c.Size + 1, To: remembered.Size, Expected: fmt.Sprintf("at least %d events", remembered.Size), Found: fmt.Sprintf("a checkpoint of %d", c.Size)}
+		return c, &Fault{Check: "consistency", Seq: c.Size + 1, To: remembered.Size, Expected: fmt.Sprintf("at least %d events", remembered.Size), Found: fmt.Sprintf("a checkpoint of %d: it is older than the remembered one, or the log was cut back", c.Size)}
 	}
 	if c.Size == remembered.Size && c.Root != remembered.Root {
 		return c, &Fault{Check: "consistency", Expected: fmt.Sprintf("root %s at size %d", remembered.Root, c.Size), Found: "root " + c.Root.String() + ": two histories under one key"}
 	}
 	if p.From != remembered.Size {
-		return c, &Fault{Check: "consistency", Expected: fmt.Sprintf("a proof from size %d", remembered.Size), Found: fmt.Sprintf("one from size %d", p.From)}
+		return c, &Fault{Check: "consistency", Expected: fmt.Sprintf("a proof from size %d", remembered.Size), Found: fmt.Sprintf("one from size %d: \"ledgerd proof consistency %d\" makes the other", p.From, remembered.Size)}
 	}
 	return c, p.CheckPath(remembered.Root, c)
 }

@@ -469,6 +469,9 @@ func (f *Feed) message(seq uint64, event []byte, before string) (*nats.Msg, erro
 	if err != nil {
 		return nil, &sourceError{fmt.Errorf("event %d: %w", seq, err)}
 	}
+	if header == nil {
+		header = nats.Header{}
+	}
 	header[nats.ExpectedStreamHdr] = f.stream
 	header[nats.ExpectedLastSeqHdr] = []string{strconv.FormatUint(seq-1, 10)}
 	if before != "" {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/mod/sumdb/note"
+
 	"github.com/ledgerd/ledgerd/internal/audit"
 )
 
@@ -200,8 +202,16 @@ var pinning = part{
 		return nil
 	},
 	options: func(a *arguments, opts *audit.Options) (err error) {
-		opts.VKey, err = readKey(a.vkey)
-		return err
+		if opts.VKey, err = readKey(a.vkey); err != nil || a.vkey == "" {
+			return err
+		}
+		if _, err := note.NewVerifier(opts.VKey); err != nil {
+			if _, unfit := os.Stat(a.vkey); unfit == nil {
+				return fmt.Errorf("--vkey %s is a file: give --vkey @%s", a.vkey, a.vkey)
+			}
+			return fmt.Errorf("--vkey %s is no verifier key, NAME+ID+KEY: %w", a.vkey, err)
+		}
+		return nil
 	},
 }
 

@@ -113,7 +113,8 @@ func (b *dossier) key() {
 	b.files["vkey"], b.with = []byte(b.report.Key+"\n"), "--vkey @vkey"
 	b.keys, _ = audit.Pin(b.report.Key)
 	for _, vkey := range b.vkeys() {
-		raw, err := base64.StdEncoding.DecodeString(vkey[strings.LastIndex(vkey, "+")+1:])
+		parts := strings.SplitN(vkey, "+", 3) // the last of which may have a plus of its own
+		raw, err := base64.StdEncoding.DecodeString(parts[len(parts)-1])
 		if err != nil || len(raw) != 1+ed25519.PublicKeySize || raw[0] != 1 {
 			continue
 		}
@@ -184,7 +185,11 @@ func (b *dossier) note(name string, signed []byte) {
 			return
 		}
 	}
-	b.left = append(b.left, "a way to check the signature of notes/"+name+".note: it has none by the key in vkey")
+	what := "it has none by the key in vkey"
+	if b.report.Key == "" {
+		what = "no key is known to be the log's"
+	}
+	b.left = append(b.left, "a way to check the signature of notes/"+name+".note: "+what)
 }
 
 // opens reports whether the keys have signed a note, so that the Python program
@@ -280,12 +285,23 @@ func (b *dossier) consistency(source *audit.Source) {
 
 func (b *dossier) readme() {
 	var t strings.Builder
-	fmt.Fprintf(&t, "Evidence of a verification of %s, %d events.\nVerdict: %s. Every fault, with what was expected and found, is in report.json.\n\n", b.report.Origin, b.report.Events, b.report.Verdict)
+	origin := b.report.Origin
+	if origin == "" {
+		origin = "a log that could not be read"
+	}
+	fmt.Fprintf(&t, "Evidence of a verification of %s, %d events.\nVerdict: %s. Every fault, with what was expected and found, is in report.json.\n\n", origin, b.report.Events, b.report.Verdict)
 	source := "It came from the data itself: that the log was signed by whom it says is not shown."
 	if b.report.KeySource == "pinned" {
 		source = "It was given by the auditor."
 	}
-	fmt.Fprintf(&t, "The key is in vkey (C2SP signed note) and key.pem. %s\n", source)
+	switch {
+	case b.files["key.pem"] != nil:
+		fmt.Fprintf(&t, "The key is in vkey (C2SP signed note) and key.pem. %s\n", source)
+	case b.files["vkey"] != nil:
+		fmt.Fprintf(&t, "The key is in vkey (C2SP signed note). %s\n", source)
+	default:
+		t.WriteString("No key of the log is known: none was given, and the data shows none.\n")
+	}
 	if b.files["rotations"] != nil {
 		t.WriteString("The log's key was rotated. How each key handed over to the next is in rotations (FORMAT.md of ledgerd, section 14),\nand the other keys are in keys; verify.py follows them from the key in vkey.\n")
 	}

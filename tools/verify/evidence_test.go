@@ -1,15 +1,21 @@
 package main
 
 import (
+	"maps"
+	"math/rand"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/mod/sumdb/note"
 
 	"github.com/ledgerd/ledgerd/internal/audit"
 	"github.com/ledgerd/ledgerd/internal/audit/logtest"
 	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/store"
 )
 
 // shell runs the commands that a README.txt of evidence gives, as its reader
@@ -170,5 +176,46 @@ func TestR81_EvidenceAfterARotation(t *testing.T) {
 	shell(t, dir)
 	if readme, err := os.ReadFile(filepath.Join(dir, "README.txt")); err != nil || !strings.Contains(string(readme), "a way to check the signature of notes/log.note") {
 		t.Errorf("%v %s", err, readme)
+	}
+}
+
+// The base64 of every other key has a plus, which also parts a verifier key.
+func TestEvidenceHasEveryKeyForOpenSSL(t *testing.T) {
+	pluses := 0
+	for i := range 64 {
+		signer, vkey, err := note.GenerateKey(rand.New(rand.NewSource(int64(i))), "ledgerd.example/log")
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, err := note.NewSigner(signer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		signed, err := store.SignCheckpoint(key, store.Checkpoint{Origin: "ledgerd.example/log", Size: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &dossier{files: map[string][]byte{}, report: &audit.Report{Key: vkey}}
+		b.key()
+		b.note("log", signed)
+		b.readme()
+		if strings.Count(vkey, "+") > 2 {
+			pluses++
+		}
+		if b.files["key.pem"] == nil || b.files["notes/log.sig"] == nil || len(b.left) > 0 || !strings.Contains(string(b.files["README.txt"]), "in vkey (C2SP signed note) and key.pem") {
+			t.Fatalf("%s: files %v, left out %q", vkey, slices.Sorted(maps.Keys(b.files)), b.left)
+		}
+	}
+	if pluses == 0 {
+		t.Error("no key had a plus")
+	}
+}
+
+func TestEvidenceOfNothingNamesNoFileThatIsNotThere(t *testing.T) {
+	b := &dossier{files: map[string][]byte{}, report: &audit.Report{KeySource: "none"}}
+	b.key()
+	b.readme()
+	if got := string(b.files["README.txt"]); strings.Contains(got, "key.pem") || strings.Contains(got, "in vkey") || !strings.Contains(got, "No key of the log is known") {
+		t.Error(got)
 	}
 }

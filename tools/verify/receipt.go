@@ -201,7 +201,7 @@ func proven(r *audit.Receipt, b []byte, keys *trusted, opts audit.Options) *audi
 	report := evidence(keys, opts)
 	p, err := audit.ParseInclusionProof(b)
 	if err != nil {
-		report.Integrity.Checks = []audit.Check{failure(report, "proof", &audit.Fault{Check: "proof", Expected: "a tlog-proof", Found: err.Error()})}
+		report.Integrity.Checks = []audit.Check{failure(report, "proof", &audit.Fault{Check: "proof", Expected: "a tlog-proof", Found: unread(b, err)})}
 		return report
 	}
 	head := signedBy(report, p.Checkpoint, keys)
@@ -322,7 +322,7 @@ func continued(b []byte, keys *trusted, opts audit.Options) *audit.Report {
 	report := evidence(keys, opts)
 	p, err := audit.ParseConsistencyProof(b)
 	if err != nil {
-		report.Integrity.Checks = []audit.Check{failure(report, "proof", &audit.Fault{Check: "proof", Expected: "a consistency proof", Found: err.Error()})}
+		report.Integrity.Checks = []audit.Check{failure(report, "proof", &audit.Fault{Check: "proof", Expected: "a consistency proof", Found: unread(b, err)})}
 		return report
 	}
 	head := signedBy(report, p.Checkpoint, keys)
@@ -341,6 +341,25 @@ func continued(b []byte, keys *trusted, opts audit.Options) *audit.Report {
 	}
 	report.Completeness.Checks = []audit.Check{check}
 	return report
+}
+
+// unread says why a file is not what it was given for: that it is something else
+// of what verify takes, where it is.
+func unread(b []byte, err error) string {
+	is := ""
+	if _, err := audit.ReadCheckpoint(b); err == nil {
+		is = "a checkpoint"
+	} else if _, err := audit.ParseInclusionProof(b); err == nil {
+		is = "a tlog-proof"
+	} else if _, err := audit.ParseConsistencyProof(b); err == nil {
+		is = "a consistency proof"
+	} else if _, err := audit.ParseReceipt(b); err == nil {
+		is = "a receipt"
+	}
+	if is == "" {
+		return err.Error()
+	}
+	return "a file that is " + is + ": is it the right one?"
 }
 
 func readReceipt(name string) (*audit.Receipt, error) {

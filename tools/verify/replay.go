@@ -56,6 +56,9 @@ func (a *arguments) replay(report *audit.Report, source replay.Source) audit.Che
 	case check.Open != "":
 		check.Status = audit.Impossible
 	}
+	if len(r.Unverifiable) > 0 && a.data == "" {
+		check.Open += sealedAway
+	}
 	listed := 0
 	for _, f := range r.Findings {
 		if len(report.Faults) < a.faults {
@@ -87,6 +90,8 @@ func left(r *replay.Report) string {
 	}
 	return strings.Join(parts, "; ")
 }
+
+const sealedAway = "; an export has no sealed payloads: judge the data directory (--data), or an export made with --payloads"
 
 // exported is the source of an export, which holds open payloads only.
 func exported(s *audit.Source, err error) (replay.Source, error) {

@@ -85,6 +85,9 @@ func has(dir string, names ...string) bool {
 }
 
 func (a *arguments) openData() (*subject, error) {
+	if _, err := os.Stat(a.data); err != nil {
+		return nil, err
+	}
 	if has(a.data, "tile", "checkpoint") && !has(a.data, "db", "anchor", "keys") {
 		return nil, fmt.Errorf("%s looks like an export; use --export", a.data)
 	}

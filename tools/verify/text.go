@@ -74,12 +74,36 @@ func verdict(r *audit.Report) string {
 	case "consistent":
 		return "consistent: every check asked for passed, but the key comes from the data itself; give --vkey to learn who signed it"
 	case "failed":
-		if !slices.ContainsFunc(r.Integrity.Checks, func(c audit.Check) bool { return c.Name == "chain" || c.Name == "files" }) && r.KeySource != "the data itself" && r.Semantics.Status != audit.Fail && r.Head == "" {
-			return "FAILED: what was given does not show what it was given for; the faults say where. Is it the proof of this event, under this key? The log itself was not looked at"
-		}
-		return "FAILED: do not rely on this log; the faults say where it is wrong"
+		return condemned(r)
 	}
 	return "COULD NOT CHECK everything that was asked"
+}
+
+const whatNow = `; docs/OPERATIONS.md, "The verifier says no", has what to do`
+
+// condemned says what it is that cannot be relied on.
+func condemned(r *audit.Report) string {
+	checked := func(names ...string) bool {
+		return slices.ContainsFunc(r.Integrity.Checks, func(c audit.Check) bool { return slices.Contains(names, c.Name) })
+	}
+	only := func(names ...string) bool { // faults are of these checks alone
+		return len(r.Faults) > 0 && r.FaultsMore == 0 && !slices.ContainsFunc(r.Faults, func(f audit.Fault) bool { return !slices.Contains(names, f.Check) })
+	}
+	switch {
+	case checked("store"):
+		return "FAILED: this log cannot be read; keep the directory as it is" + whatNow
+	case checked("chain", "files"):
+		if only("receipt", "reply", "event") {
+			return "FAILED: the log does not hold what the file of --receipt says; the faults say where. Of the log itself nothing failed: the file may have been changed, or be of another log"
+		}
+		if only("remembered", "checkpoint", "consistency") {
+			return "FAILED: do not rely on this log, if the checkpoint and the key that were given are of it; the faults say where it is wrong" + whatNow
+		}
+		return "FAILED: do not rely on this log; the faults say where it is wrong" + whatNow
+	case checked("inclusion", "proof"):
+		return "FAILED: what was given does not show what it was given for; the faults say where. Is it the proof of this event, under this key? The log itself was not looked at"
+	}
+	return "FAILED: what was given does not show what it was given for; the faults say where. Are both checkpoints of this log, under this key? The log itself was not looked at"
 }
 
 // plain is the text of an error without what the storage engine puts in for
