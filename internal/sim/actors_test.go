@@ -279,6 +279,9 @@ func (w *world) visibility(body object) {
 
 // proposal is what an agent asks for.
 func (w *world) proposal(from *actor) (operation string, body object) {
+	if w.percent(w.options.Lend) {
+		return w.lending(from)
+	}
 	switch at := w.r.IntN(100); {
 	case at < 26:
 		body = w.record(w.agentID(from))
@@ -427,6 +430,10 @@ func (w *world) registration(control bool) (string, object) {
 func (w *world) verb() (operation string, body object) {
 	if w.model.policy != nil && w.percent(w.options.Erase) {
 		return w.erasures()
+	}
+	if rules := w.model.rules(); len(rules) > 0 && w.percent(w.options.Lend/3) {
+		r := pick(w, rules)
+		return "restriction.remove", object{"agent_id": r.agent, "id": pick(w, []string{r.id, r.id, "r9"})}
 	}
 	at := w.r.IntN(100)
 	if w.model.policy == nil {

@@ -224,7 +224,7 @@ func (w *world) compare() error {
 			}
 		}
 	}
-	if err := w.compareErasures(s); err != nil {
+	if err := errors.Join(w.compareErasures(s), w.compareLending(s)); err != nil {
 		return err
 	}
 	return w.compareRecords(s)

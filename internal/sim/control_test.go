@@ -74,6 +74,8 @@ func (m *model) control(q request, b map[string]any) verdict {
 		return m.resolve(text(b, "run_id"), text(b, "step_id"), text(b, "outcome"))
 	case "payload.erase":
 		return m.erase(b)
+	case "restriction.remove":
+		return m.unrestrict(text(b, "agent_id"), text(b, "id"))
 	case "hold.place":
 		return m.placeHold(b)
 	case "hold.lift":

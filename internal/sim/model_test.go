@@ -52,6 +52,8 @@ type fact struct {
 	payload bool // beside the event
 	erased  erasure
 	hold    held
+	grant   grant
+	rule    rule
 
 	agent    string // whom the event is put to
 	cause    uint64
@@ -73,7 +75,7 @@ type record struct {
 
 type decision struct {
 	subject, operation, operationID, reason string
-	resource                                string
+	resource, owner                         string
 	step                                    bool
 	run                                     string
 	request                                 any
@@ -89,6 +91,10 @@ func (f fact) say() string {
 	switch f.kind {
 	case "payload.erased":
 		return fmt.Sprintf("%s %+v", f.kind, f.erased)
+	case "grant.given", "grant.revoked":
+		return fmt.Sprintf("%s %+v", f.kind, f.grant)
+	case "restriction.added", "restriction.removed":
+		return fmt.Sprintf("%s %+v", f.kind, f.rule)
 	case "hold.placed", "hold.lifted":
 		return fmt.Sprintf("%s %+v", f.kind, f.hold)
 	}
@@ -133,10 +139,11 @@ func factOf(e *events.Event, leaf events.Hash, k *known) fact {
 	case *events.MemoryErased:
 		written(b.Record, true)
 	case *events.Decision:
-		f.decision = decision{b.Subject, b.Operation, b.OperationID, b.Reason, b.Resource, b.Operation == "sop.validate" && b.SOPID != "" && b.Resource != b.SOPID, b.RunID, k.requests[leaf]}
+		f.decision = decision{b.Subject, b.Operation, b.OperationID, b.Reason, b.Resource, b.Owner, b.Operation == "sop.validate" && b.SOPID != "" && b.Resource != b.SOPID, b.RunID, k.requests[leaf]}
 	default:
 		f.readRun(e.Body)
 		f.readErasure(e.Body)
+		f.readLending(e.Body)
 	}
 	return f
 }
@@ -369,8 +376,8 @@ func isID(s string) bool {
 
 // operations of this release, by lane.
 var (
-	proposals = []string{"memory.read", "memory.write", "memory.delete", "action.authorize", "sop.validate", "agent.register", "sop.submit", "run.cancel"}
-	verbs     = []string{"apply", "agent.register", "agent.revoke", "principal.register", "principal.rekey", "principal.revoke", "memory.load", "environment.set", "clock.accept", "emergency.deny", "emergency.lift", "run.resolve", "payload.erase", "hold.place", "hold.lift"}
+	proposals = []string{"memory.read", "memory.write", "memory.delete", "action.authorize", "sop.validate", "agent.register", "sop.submit", "run.cancel", "grant.give", "grant.revoke", "restriction.add"}
+	verbs     = []string{"apply", "agent.register", "agent.revoke", "principal.register", "principal.rekey", "principal.revoke", "memory.load", "environment.set", "clock.accept", "emergency.deny", "emergency.lift", "run.resolve", "payload.erase", "hold.place", "hold.lift", "restriction.remove"}
 )
 
 func deny(reason string) verdict                   { return verdict{reason: reason} }
@@ -420,7 +427,7 @@ func (m *model) judge(q request) verdict {
 	}
 	switch q.operation {
 	case "memory.read":
-		return m.read(q.subject, b)
+		return m.read(q.subject, b, false)
 	case "memory.write":
 		return m.write(q.subject, b, "")
 	case "memory.delete":
@@ -433,6 +440,12 @@ func (m *model) judge(q request) verdict {
 		return m.submit(q, b["sop"])
 	case "run.cancel":
 		return m.cancel(q.subject, text(b, "run_id"))
+	case "grant.give":
+		return m.give(q.subject, b)
+	case "grant.revoke":
+		return m.takeBack(q.subject, b)
+	case "restriction.add":
+		return m.restrict(rule{q.subject, text(b, "id"), text(b, "action"), text(b, "require")})
 	}
 	return m.child(q.subject, b)
 }
@@ -609,7 +622,7 @@ func (m *model) delete(me string, b map[string]any) verdict {
 	return allow("owner_delete", fact{kind: "memory.deleted", record: gone})
 }
 
-func (m *model) read(me string, b map[string]any) verdict {
+func (m *model) read(me string, b map[string]any, step bool) verdict {
 	name, owner := nameOf(b), text(b, "owner_agent_id")
 	if !m.holds(me, "memory.read") {
 		return deny("capability_not_inherited")
@@ -623,6 +636,8 @@ func (m *model) read(me string, b map[string]any) verdict {
 			return deny("record_not_found")
 		case level >= 0 && m.sees(r, level):
 			return verdict{reason: "visible_from", owner: owner, read: r, value: r.value}
+		case m.secret(r) && !step && m.passes(owner, "memory.read") && m.granted(owner, name, me) != nil:
+			return verdict{reason: "granted_by", owner: owner, read: r, value: r.value}
 		case m.secret(r):
 			return verdict{reason: "grant_required", owner: owner}
 		}
@@ -673,6 +688,10 @@ func (m *model) authorize(me string, b map[string]any) verdict {
 		return deny("action_not_in_effective_capabilities")
 	case large(b["arguments"]):
 		return deny("request_too_large")
+	}
+	arguments, _ := b["arguments"].(map[string]any)
+	if reason, owner := m.breaks(me, action, arguments); reason != "" {
+		return verdict{reason: reason, owner: owner}
 	}
 	return allow("action_allowed")
 }
@@ -753,6 +772,9 @@ func (m *model) step(me string, step map[string]any, ids map[string]bool) string
 		return "request_too_large"
 	case memory:
 		return m.memoryStep(me, action, arguments)
+	}
+	if reason, _ := m.breaks(me, action, arguments); reason != "" {
+		return reason
 	}
 	return "step_allowed"
 }

@@ -343,6 +343,10 @@ func (w *world) judgeStep(r *aRun, now events.Time) verdict {
 		v = deny("effect_timeout")
 	default:
 		v = verdict{reason: m.step(r.agent, step, map[string]bool{})}
+		if strings.HasPrefix(v.reason, "requirement_") {
+			arguments, _ := step["arguments"].(map[string]any)
+			_, v.owner = m.breaks(r.agent, action, arguments)
+		}
 	}
 	memory := strings.HasPrefix(action, "memory.")
 	if v.reason == "step_allowed" {
@@ -351,7 +355,7 @@ func (w *world) judgeStep(r *aRun, now events.Time) verdict {
 		case !memory && w.absent(action):
 			v = deny("missing_handlers")
 		case action == "memory.read":
-			v = m.read(r.agent, arguments)
+			v = m.read(r.agent, arguments, true)
 		case action == "memory.write":
 			v = m.write(r.agent, arguments, r.id)
 		case action == "memory.delete":

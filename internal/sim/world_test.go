@@ -52,6 +52,7 @@ type options struct {
 	Names, Values      int // how many different ones
 	LooseClock, Silent bool
 	Erase              int // percent of what admins do
+	Lend               int // percent of what agents do: grants and restrictions
 }
 
 // expand makes a seed's options: swarms, so that some histories have much of a
@@ -68,7 +69,7 @@ func expand(seed uint64) options {
 		Steps: 80 + r.IntN(400), Drop: some(30), Double: some(30), Reorder: some(100), Crash: some(40), Jump: some(60), HandlerCrash: some(30),
 		Batch: 1 + r.IntN(8), InFlight: 1 + r.IntN(5), Hostile: some(50), Buggy: some(50), Retry: some(40), Reuse: some(15),
 		Admin: 3 + some(25), Mutate: some(20), Big: some(20), Snapshot: some(100), Names: 2 + r.IntN(5), Values: 1 + r.IntN(4),
-		LooseClock: r.IntN(2) == 0, Silent: r.IntN(10) == 0, Erase: some(60),
+		LooseClock: r.IntN(2) == 0, Silent: r.IntN(10) == 0, Erase: some(60), Lend: some(50),
 	}
 }
 
