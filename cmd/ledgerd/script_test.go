@@ -56,8 +56,38 @@ func TestScript(t *testing.T) {
 			"receipt":  receipt,
 			"fetch":    fetch,
 			"tree":     tree,
+			"nowhere":  nowhere,
+			"somewhere": func(ts *testscript.TestScript, _ bool, args []string) {
+				if len(holders(ts, args)) == 0 {
+					ts.Fatalf("%s is not below %s", args[1], args[0])
+				}
+			},
 		},
 	})
+}
+
+// nowhere PATH TEXT fails where a file at or below a path has a text.
+func nowhere(ts *testscript.TestScript, _ bool, args []string) {
+	if in := holders(ts, args); len(in) > 0 {
+		ts.Fatalf("%s is in %v", args[1], in)
+	}
+}
+
+func holders(ts *testscript.TestScript, args []string) (in []string) {
+	ts.Check(filepath.WalkDir(ts.MkAbs(args[0]), func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if strings.Contains(string(b), args[1]) {
+			in = append(in, path)
+		}
+		return err
+	}))
+	return in
 }
 
 // exits CODE PROGRAM ARGS... runs a program that must exit with that code.

@@ -6,8 +6,10 @@ import (
 	"testing"
 
 	"github.com/ledgerd/ledgerd/internal/ledger"
+	"github.com/ledgerd/ledgerd/internal/projection"
 	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/replay/replaytest"
+	"github.com/ledgerd/ledgerd/internal/wire"
 )
 
 // The simulation found it: what somebody was denied because of who it is, revoked
@@ -117,4 +119,31 @@ func TestR83_TooManyErasuresAreRefusedUnjudged(t *testing.T) {
 	s.SetErasing(0)
 	s.Stop()
 	replaytest.CheckLedger(t, o)
+}
+
+// A run that has read a value which is erased while it goes on tells it to nobody
+// any more, neither who waits for it nor who asks later.
+func TestR83_ARunThatHasReadWhatIsErased(t *testing.T) {
+	w := newWorkshop(t)
+	kept := w.Propose("report_manager", "memory.write", `{"owner_agent_id":"report_manager","namespace":"project","key":"fact","value":"about her","visibility":"descendants"}`)
+	expect(t, kept, reason.OwnerWrite)
+	waiting := w.Send(replaytest.Proposal(wire.Propose, "researcher", "sop.submit", procedure("publish", 20_000,
+		`look memory.read {"namespace":"project","key":"fact"}`, `save artifact.save {}`)))
+	save := w.next()
+	expect(t, w.Propose("researcher", "memory.read", readBody("project.fact")), reason.VisibleFrom) // it is in memory, too
+	expect(t, w.Control(ledger.AdminID, "payload.erase", eraseSeqs(kept.Seq)), reason.ControlDone)
+	w.done(save.OperationID, `"saved"`)
+	r := <-waiting
+	expect(t, r, reason.SOPAdmitted)
+	if strings.Contains(r.Text, "about her") || !strings.Contains(r.Text, `"saved"`) || !strings.Contains(r.Text, `"step_id":"look","action":"memory.read","state":"finished","omitted":true`) {
+		t.Errorf("the answer: %s", r.Text)
+	}
+	run := look(t, w.Ledger, func(s *projection.State) *projection.Run { return ledger.RunCopy(s.RunAt(r.Seq)) })
+	if text := string(w.RunAnswer(run, true, "", 0)); strings.Contains(text, "about her") {
+		t.Errorf("asked later: %s", text)
+	}
+	if err := w.End(); err != nil {
+		t.Fatal(err)
+	}
+	replaytest.CheckLedger(t, w.Options)
 }
