@@ -26,6 +26,7 @@ import (
 type Options struct {
 	VKey       string // pinned verifier key; empty takes the one the log names, which proves nothing about who signed
 	Remembered []byte // a signed checkpoint the auditor kept; nil leaves completeness unchecked
+	First      bool   // stop at the first fault: what comes behind it is not looked at
 	FaultsMax  int    // how many faults a report lists; 0 is FaultsMax
 
 	Compared [][]byte      // signed checkpoints that others were shown, to be states of this log too

@@ -75,7 +75,9 @@ func inOrder[C any](n uint64, examine func(i uint64) C, take func(c C) bool) {
 // read feeds a source's events. An event that cannot be read is a fault, and
 // reading goes on behind it.
 func (v *Verifier) read(s *Source) {
-	v.align(s)
+	if v.align(s); v.halts() {
+		return
+	}
 	sizes := slices.Sorted(maps.Keys(v.roots)) // the map itself belongs to this goroutine
 	base, failures := v.size, 0
 	inOrder((s.Size-base+chunkSize-1)/chunkSize, func(i uint64) *chunk {
@@ -87,9 +89,14 @@ func (v *Verifier) read(s *Source) {
 func (v *Verifier) align(s *Source) {
 	for to := min((v.size+chunkSize-1)/chunkSize*chunkSize, s.Size); v.size < to; {
 		err := s.Events(v.size+1, to, func(_ uint64, event []byte) error {
-			v.Event(event)
+			if v.Event(event); v.halts() {
+				return errHalted
+			}
 			return nil
 		})
+		if v.halts() {
+			return
+		}
 		if err != nil {
 			v.Unreadable("unreadable: " + err.Error())
 		}
@@ -115,7 +122,9 @@ func (v *Verifier) takeChunk(c *chunk, failures *int) bool {
 			v.fault(faults[0])
 			faults = faults[1:]
 		}
-		v.size++ // the tree itself follows below
+		if v.size++; v.halts() { // the tree itself follows below
+			return false
+		}
 		if len(asked) > 0 && asked[0].size == v.size {
 			whole := v.tree
 			whole.nodes, whole.size = nil, base
@@ -137,7 +146,7 @@ func (v *Verifier) takeChunk(c *chunk, failures *int) bool {
 	if c.ended {
 		v.Unreadable("none: the log ends before its size")
 	}
-	return !c.ended && !c.over
+	return !c.ended && !c.over && !v.halts()
 }
 
 // giveUp has the tree end after the first n entries of a chunk.

@@ -179,8 +179,12 @@ func VerifyExport(fsys fs.FS, opts Options) (*Report, error) {
 	}
 	v.source = &Source{Size: x.size, Events: x.events}
 	v.resume(x.size, x.events)
-	v.bundles(x, payloads)
-	v.strangers(x, payloads)
+	if !v.halts() {
+		v.bundles(x, payloads)
+	}
+	if !v.halts() {
+		v.strangers(x, payloads)
+	}
 	return v.Finish(), nil
 }
 
@@ -271,13 +275,15 @@ func (v *Verifier) bundle(x *export, n uint64) bool {
 	v.told(faults)
 	for i, b := range entries {
 		if n*tileWidth+uint64(i) >= v.size { // else it was verified earlier
-			v.Event(b)
+			if v.Event(b); v.halts() {
+				return false
+			}
 		}
 	}
 	for width := uint64(widthAt(x.size, 0, n)); v.size < n*tileWidth+width; {
 		v.Unreadable(unreadableBundle)
 	}
-	return true
+	return !v.halts()
 }
 
 // bundlesMissingMax is how many missing bundles in a row are read past.

@@ -151,6 +151,9 @@ func (r *report) sorted() []Fault {
 
 // Finish ends the log and returns the report. Nothing may be called after it.
 func (v *Verifier) Finish() *Report {
+	if v.halts() {
+		return v.halted()
+	}
 	v.looked.payloads += v.opened
 	v.looked.sealed += v.sealed
 	v.settle()

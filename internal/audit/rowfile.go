@@ -265,6 +265,9 @@ func VerifyRows(x *Rows, opts Options) (*Report, error) {
 	}
 	v.total, v.again, v.rows = x.size, x.events, true
 	v.resume(x.size, x.events)
+	if v.halts() {
+		return v.Finish(), nil
+	}
 	first := max(0, x.stretchOf(v.size+1))
 	failures := 0
 	inOrder(uint64(len(x.stretches)-first), func(i uint64) []entry {
@@ -281,13 +284,15 @@ func VerifyRows(x *Rows, opts Options) (*Report, error) {
 			v.take(e)
 			v.grow(e.leaf)
 			v.told(v.tree.take())
-			if failures > unreadableMax {
+			if failures > unreadableMax || v.halts() {
 				return false
 			}
 		}
 		return true
 	})
-	v.told(x.faults)
+	if !v.halts() {
+		v.told(x.faults)
+	}
 	return v.Finish(), nil
 }
 

@@ -74,8 +74,11 @@ func VerifyLog(s *Source, opts Options) (*Report, error) {
 	}
 	v.resume(s.Size, s.Events)
 	v.source = s
+	if v.halts() {
+		return v.Finish(), nil
+	}
 	v.read(s)
-	if s.Strangers != nil && !v.links {
+	if s.Strangers != nil && !v.links && !v.halts() {
 		list, err := s.Strangers()
 		if err != nil {
 			v.fault(Fault{Check: "files", Expected: "a store that can be read", Found: err.Error()})

@@ -168,6 +168,7 @@ type run struct {
 	accepted accepted
 	counted  map[countedOf]events.Time // the last refusal of each kind
 	late     lateRuns
+	first    bool // stop at the first finding
 	lacks    []lack
 	lack     int // how many of lacks there were with that of decision; 0 where it lacks nothing
 
@@ -195,6 +196,13 @@ func Run(src Source) Report {
 	return r.Report
 }
 
+// RunToFirst is Run as far as the event with the first finding.
+func RunToFirst(src Source) Report {
+	r := &run{src: src, s: projection.New(), erasures: map[uint64]bool{}, first: true}
+	r.Err = r.all()
+	return r.Report
+}
+
 func (r *run) all() error {
 	if r.src.Size == 0 {
 		return errors.New("there are no events")
@@ -213,6 +221,9 @@ func (r *run) all() error {
 		for i := range t.events {
 			if err := r.event(&t.events[i]); err != nil {
 				return err
+			}
+			if r.first && r.Found > 0 {
+				return errors.New("it stopped at the first finding")
 			}
 		}
 		return nil

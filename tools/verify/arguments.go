@@ -234,8 +234,13 @@ func readKey(text string) (string, error) {
 
 // reporting is how the outcome is told.
 var reporting = part{
+	options: func(a *arguments, opts *audit.Options) error {
+		opts.First = a.first
+		return nil
+	},
 	usage: `  --faults N         list at most N faults (20); all are counted
-  --first, --all     the same for 1, and for all
+  --first            stop at the first fault: what is behind it is not looked at
+  --all              list all
   -o FORMAT          text or json
 `,
 	flags: func(a *arguments, f *flag.FlagSet) {

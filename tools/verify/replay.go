@@ -17,6 +17,9 @@ var judging = part{
 	usage: "  --replay           judge every decision again\n",
 	flags: func(a *arguments, f *flag.FlagSet) { f.BoolVar(&a.judged, "replay", false, "") },
 	then: func(a *arguments, s *subject, r *audit.Report) error {
+		if a.first && len(r.Faults) > 0 {
+			return nil // it has stopped, and says so
+		}
 		if a.judged && s.judged != nil {
 			source, err := s.judged()
 			a.judge(r, source, err)
@@ -39,7 +42,11 @@ func (a *arguments) judge(report *audit.Report, source replay.Source, err error)
 }
 
 func (a *arguments) replay(report *audit.Report, source replay.Source) audit.Check {
-	r := replay.Run(source)
+	judge := replay.Run
+	if a.first {
+		judge = replay.RunToFirst
+	}
+	r := judge(source)
 	check := audit.Check{Name: "replay", Status: audit.Pass, Text: fmt.Sprintf("%d of %d decisions judged again", r.Judged, r.Decisions), Open: left(&r)}
 	for _, under := range slices.Sorted(maps.Keys(r.Erased)) {
 		check.Text += fmt.Sprintf(", %d could not be: erased under #%d", r.Erased[under], under)
