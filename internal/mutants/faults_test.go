@@ -128,6 +128,23 @@ var faults = []fault{
 	return r.apply(&found, nil)`}},
 	},
 
+	{
+		name: "an event id may come twice", pkg: "tools/verify", test: "TestR82_ForgedHistories",
+		patches: []patch{{"internal/replay/unasked.go", `	case twice:`, `	case twice && e.Seq == 0:`}},
+	},
+	{
+		name: "what is overdue is not missed", pkg: "tools/verify", test: "TestR82_ForgedHistories",
+		patches: []patch{{"internal/replay/late.go", `late.seconds == lateSeconds {`, `late.seconds < 0 {`}},
+	},
+	{
+		name: "documents are applied in any order", pkg: "internal/replay", test: "TestR82_TheEffectsOfAnApplyWithoutItsDocuments",
+		patches: []patch{{"internal/replay/asked.go", `if phase < a.phase || !a.inForce(phase)`, `if phase < 0`}},
+	},
+	{
+		name: "a line may say of its event what is not so", pkg: "internal/audit", test: "TestR80_AChangedFileOfLinesIsFound",
+		patches: []patch{{"internal/audit/rowfile.go", `event); !bytes.Equal(want, line) {`, `event); want == nil {`}},
+	},
+
 	// Rights.
 	{
 		name: "union instead of intersection", pkg: "internal/policy", test: "TestSetAlgebra", short: true,
