@@ -446,9 +446,15 @@ func (d *doctor) engine(st *store.Store, had ledger.SealKeys) {
 	}
 }
 
-// stream sums up the stream's files.
+// stream sums up the stream's files. What is in them only the server that wrote
+// them reads: a start holds it against the log.
 func (d *doctor) stream() {
+	const unread = "not looked into: a start compares it with the log, and refuses one that disagrees"
 	var sum uint64
+	if info, err := os.Stat(filepath.Join(d.data, "stream")); err == nil && !info.IsDir() {
+		d.fail("stream", exitIntegrity, "move it away while ledgerd is stopped; the feed fills a new one", "%s is no directory", filepath.Join(d.data, "stream"))
+		return
+	}
 	err := filepath.WalkDir(filepath.Join(d.data, "stream"), func(_ string, e fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) { // the server removes files as it goes
 			return nil
@@ -467,7 +473,7 @@ func (d *doctor) stream() {
 	case sum > streamMost:
 		d.warn("stream", "it may be removed while ledgerd is stopped; the feed fills it anew", "%s, more than its limit of %s", bytesText(sum), bytesText(streamMost))
 	default:
-		d.ok("stream", "%s of at most %s", bytesText(sum), bytesText(streamMost))
+		d.ok("stream", "%s of at most %s; %s", bytesText(sum), bytesText(streamMost), unread)
 	}
 }
 
