@@ -247,7 +247,8 @@ func (v *Verifier) first(e *entry) events.Hash {
 
 // sameKey reports whether two verifier keys are one, whatever they are called.
 func sameKey(a, b string) bool {
-	return a[strings.LastIndexByte(a, '+')+1:] == b[strings.LastIndexByte(b, '+')+1:]
+	x, y := strings.SplitN(a, "+", 3), strings.SplitN(b, "+", 3) // base64 may have pluses of its own
+	return x[len(x)-1] == y[len(y)-1]
 }
 
 // grow adds the last leaf to the tree.

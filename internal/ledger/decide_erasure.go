@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -76,11 +77,13 @@ func (j *judge) eraseOwner(erased *events.PayloadErased) ([]*projection.Record, 
 	case a == nil:
 		return nil, reason.NotFound
 	case j.s.HoldsOn(a.ID):
+		j.note("holds on %s or on records of %s are in force: they are listed by the query holds", a.ID, a.ID)
 		return nil, reason.PayloadHeld
 	case a.Runs > 0:
 		j.note("%d runs of %s are open", a.Runs, a.ID)
 		return nil, reason.PayloadInUse
 	case floor <= 1:
+		j.note("%s", j.kept(floor))
 		return nil, reason.RetentionFloor
 	}
 	erased.Before = floor
@@ -109,6 +112,14 @@ func (j *judge) floor() uint64 {
 	return j.s.BeforeDays(j.s.Policy.RetentionDays, j.now())
 }
 
+// kept says how long the policy has payloads kept.
+func (j *judge) kept(floor uint64) string {
+	if j.s.Policy == nil {
+		return "there is no policy"
+	}
+	return fmt.Sprintf("the policy keeps payloads for %d days (limits.retention_days), those from event %d on are younger", j.s.Policy.RetentionDays, floor)
+}
+
 func (j *judge) eraseSeqs(seqs []uint64, erased *events.PayloadErased) (records []*projection.Record, _ reason.Code) {
 	floor := j.floor()
 	for i, seq := range seqs {
@@ -133,7 +144,12 @@ func (j *judge) eraseSeqs(seqs []uint64, erased *events.PayloadErased) (records 
 		case seq >= floor:
 			code = reason.RetentionFloor
 		}
-		if code != "" {
+		switch code {
+		case "":
+		case reason.RetentionFloor:
+			j.note("the payload beside %d: %s", seq, j.kept(floor))
+			return nil, code
+		default:
 			j.note("the payload beside %d", seq)
 			return nil, code
 		}
