@@ -21,8 +21,18 @@ import (
 type frozenFS struct {
 	vfs.FS // in memory: logs, manifests, markers, options
 	tables map[string]vfs.File
-	bare   bool // without its logs
+	bare   bool  // without its logs
+	copied int64 // bytes in memory
 }
+
+// What is copied into memory is bounded, whatever a directory claims to hold: a
+// writer makes logs of some memTableBytes, of which some are not flushed yet and
+// some not deleted, and a manifest of at most 128 MiB and an edit.
+const (
+	grownMax  = 256 << 20 // bytes of a log or manifest
+	statedMax = 1 << 20   // of any other
+	copiedMax = 1 << 30   // of all
+)
 
 // DropLogs frees the copies of the write-ahead logs in memory, which opening for
 // reading has read. A log of some length has 200 MiB of them. The store cannot
@@ -143,10 +153,22 @@ func (f *frozenFS) copy(sys vfs.FS, db, name string) error {
 		return err
 	}
 	defer src.Close()
-	b, err := io.ReadAll(src)
+	most := int64(statedMax)
+	if path.Ext(name) == ".log" || strings.HasPrefix(name, "MANIFEST-") {
+		most = grownMax
+	}
+	info, err := src.Stat()
 	if err != nil {
 		return fmt.Errorf("read %s: %w", name, err)
 	}
+	if size := info.Size(); size > most || f.copied+size > copiedMax {
+		return fmt.Errorf("%w: %s has %d bytes, more than a ledger writes", ErrCorrupt, name, size)
+	}
+	b, err := io.ReadAll(io.LimitReader(src, most))
+	if err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	f.copied += int64(len(b))
 	dst, err := f.Create(f.PathJoin(frozenDir, name), vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err

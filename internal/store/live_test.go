@@ -192,3 +192,22 @@ func TestReadOnlyShowsADamagedLog(t *testing.T) {
 		t.Errorf("rehash: %v", err)
 	}
 }
+
+// A sparse file takes no room on disk and none in memory.
+func TestAFileThatClaimsToBeLargeIsRefusedUnread(t *testing.T) {
+	for name, size := range map[string]int64{"999999.log": 1 << 40, "MANIFEST-999999": 1 << 40, "OPTIONS-999999": 2 << 20, "marker.other.000001.x": 2 << 20} {
+		l := newLedger(t, filepath.Join(t.TempDir(), "d"), Options{})
+		l.mustAppend(3)
+		l.mustClose()
+		f, err := os.Create(filepath.Join(l.dir, "db", name))
+		if err == nil {
+			err = errors.Join(f.Truncate(size), f.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := OpenReadOnly(l.dir, Options{}); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
