@@ -53,9 +53,9 @@ func (h *history) forget(i int) {
 	delete(h.payloads, h.events[i].Seq)
 }
 
-// unread forgets the documents of the last apply, and returns the index of an event
+// forgotten forgets the documents of the last apply, and returns the index of an event
 // that follows from it.
-func unread[B events.Body](h *history, fits func(B) bool) (int, B) {
+func forgotten[B events.Body](h *history, fits func(B) bool) (int, B) {
 	h.t.Helper()
 	i, _ := find(h, func(d *events.Decision) bool { return d.Operation == "apply" })
 	h.forget(i)
@@ -234,28 +234,28 @@ func init() {
 			return i
 		}},
 		apply("agent-of-no-parent", "an agent's parent is nobody", func(h *history) int {
-			i, b := unread(h, func(b *events.AgentRegistered) bool { return b.AgentID == "worker" })
+			i, b := forgotten(h, func(b *events.AgentRegistered) bool { return b.AgentID == "worker" })
 			b.ParentID = "director"
 			return i
 		}),
 		apply("agent-with-anothers-key", "an agent has the admin's key", func(h *history) int {
-			i, b := unread(h, func(b *events.AgentRegistered) bool { return b.AgentID == "worker" })
+			i, b := forgotten(h, func(b *events.AgentRegistered) bool { return b.AgentID == "worker" })
 			b.PublicKey = publicKey("admin")
 			return i
 		}),
 		apply("capability-that-is-declared-nowhere", "an agent is given what no policy knows", func(h *history) int {
-			i, b := unread(h, func(b *events.AgentRegistered) bool { return b.AgentID == "worker" })
+			i, b := forgotten(h, func(b *events.AgentRegistered) bool { return b.AgentID == "worker" })
 			b.Capabilities = slices.Insert(b.Capabilities, 3, "file.delete")
 			slices.Sort(b.Capabilities)
 			return i
 		}),
 		apply("policy-that-the-decision-does-not-name", "a policy comes into force that its decision does not name", func(h *history) int {
-			i, _ := unread(h, func(*events.PolicyActivated) bool { return true })
+			i, _ := forgotten(h, func(*events.PolicyActivated) bool { return true })
 			h.events[i-1].Body.(*events.Decision).Resource = "lab-2"
 			return i
 		}),
 		apply("record-written-over-one-that-is-there", "a record is loaded in the place of one that is there", func(h *history) int {
-			i, b := unread(h, func(*events.MemoryWritten) bool { return true })
+			i, b := forgotten(h, func(*events.MemoryWritten) bool { return true })
 			again := *b
 			again.Revision++
 			h.follow(i, &again)
@@ -264,7 +264,7 @@ func init() {
 			return i + 1
 		}),
 		apply("principal-among-the-agents", "a principal is registered before the agents", func(h *history) int {
-			i, _ := unread(h, func(b *events.AgentRegistered) bool { return b.AgentID == "manager" })
+			i, _ := forgotten(h, func(b *events.AgentRegistered) bool { return b.AgentID == "manager" })
 			h.follow(i-1, &events.PrincipalRegistered{ID: "mallory", Role: "admin", PublicKey: publicKey("mallory")})
 			h.events[i].Cause = h.events[i+1].Cause
 			return i + 1
