@@ -201,7 +201,7 @@ func proven(r *audit.Receipt, b []byte, keys *trusted, opts audit.Options) *audi
 	report := evidence(keys, opts)
 	p, err := audit.ParseInclusionProof(b)
 	if err != nil {
-		report.Integrity.Checks = []audit.Check{failure(report, "proof", &audit.Fault{Check: "proof", Expected: "a tlog-proof", Found: unread(b, err)})}
+		report.Integrity.Checks = []audit.Check{failure(report, "proof", &audit.Fault{Check: "proof", Expected: "a tlog-proof", Found: unparsed(b, err)})}
 		return report
 	}
 	head := signedBy(report, p.Checkpoint, keys)
@@ -322,7 +322,7 @@ func continued(b []byte, keys *trusted, opts audit.Options) *audit.Report {
 	report := evidence(keys, opts)
 	p, err := audit.ParseConsistencyProof(b)
 	if err != nil {
-		report.Integrity.Checks = []audit.Check{failure(report, "proof", &audit.Fault{Check: "proof", Expected: "a consistency proof", Found: unread(b, err)})}
+		report.Integrity.Checks = []audit.Check{failure(report, "proof", &audit.Fault{Check: "proof", Expected: "a consistency proof", Found: unparsed(b, err)})}
 		return report
 	}
 	head := signedBy(report, p.Checkpoint, keys)
@@ -343,9 +343,9 @@ func continued(b []byte, keys *trusted, opts audit.Options) *audit.Report {
 	return report
 }
 
-// unread says why a file is not what it was given for: that it is something else
+// unparsed says why a file is not what it was given for: that it is something else
 // of what verify takes, where it is.
-func unread(b []byte, err error) string {
+func unparsed(b []byte, err error) string {
 	is := ""
 	if _, err := audit.ReadCheckpoint(b); err == nil {
 		is = "a checkpoint"
