@@ -569,6 +569,29 @@ def check_payload(files, e, seq):
     return name
 
 
+ERASABLE = {"memory.read", "memory.write", "memory.delete", "memory.load", "action.authorize", "sop.validate", "sop.submit",
+            "run.cancel", "run.resolve", "grant.give", "grant.revoke", "emergency.deny", "emergency.lift"}
+
+
+def erasable_owner(e):
+    """Whose the payload of an event is, if it may be erased; else None."""
+    b = e["body"]
+    if e["type"].startswith("decision.") and b["operation"] in ERASABLE:
+        of, named, _ = b["resource"].partition(":")
+        return of if b["operation"] == "memory.load" and named else b["subject"]
+    if e["type"] == "memory.written" and b["class"] != "mandatory":
+        return b["owner_agent_id"]
+    return e["agent"] if e["type"] in ("effect.finished", "effect.failed") else None
+
+
+def check_erased(files, e, sealed):
+    """No payload that an event says is erased is here. sealed is the first that is, of each owner."""
+    b = e["body"]
+    gone = [*b.get("seqs", []), *[seq for owner, seq in sealed.items() if owner == b.get("owner_agent_id") and seq < b.get("before", 0)]]
+    for seq in gone:
+        need(f"payloads/{seq}" not in files.names, f"event {e['seq']} erased its payload, which is here", seq)
+
+
 def check_first(e, origin):
     need(e["type"] == "ledger.created", "event 1 is no ledger.created", 1)
     b = e["body"]
@@ -728,7 +751,7 @@ def verify_export(files, vkey=None, remembered=None, receipt=None):
     kept = remembered and read_remembered(remembered)
     tiles = Tiles(files, size)
     tree, known, at_kept, keys = Tree(tiles.complete), {"checkpoint"}, None, Keys()
-    prev, time, named, used = None, "", None, {}
+    prev, time, named, used, sealed = None, "", None, {}, {}
     for seq, b in entries(files, size):
         try:
             e = parse_event(b)
@@ -746,11 +769,13 @@ def verify_export(files, vkey=None, remembered=None, receipt=None):
         need(e["time"] >= time, f"expected a time not before {time}, found {e['time']}", seq)
         keys.take(e, origin)
         keys.at(seq, tree)
-        known.add(check_payload(files, e, seq))
+        here = check_payload(files, e, seq)
+        known.add(here)
         check_operation(e, seq, used)
+        if here:
+            sealed.setdefault(erasable_owner(e), seq)
         if e["type"] == "payload.erased":
-            for erased in e["body"].get("seqs", []):
-                need(f"payloads/{erased}" not in files.names, f"event {seq} erased its payload, which is here", erased)
+            check_erased(files, e, sealed)
         if receipt and seq == receipt["seq"]:
             check_receipt(receipt, b, e)
         prev, time = leaf_hash(b), e["time"]

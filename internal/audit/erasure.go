@@ -115,7 +115,7 @@ func (v *Verifier) settle() {
 		}
 	}
 	if v.source != nil {
-		v.ownersErased(v.source)
+		v.ownersErased(v.source, owners)
 	}
 }
 
@@ -146,8 +146,8 @@ func (v *Verifier) underWay(er *erasure) bool {
 }
 
 // ownersErased looks for payloads and data keys of agents all of whose payloads
-// are to be gone.
-func (v *Verifier) ownersErased(s *Source) {
+// are to be gone. An earlier erasure may reach further than a later one.
+func (v *Verifier) ownersErased(s *Source, owners map[string]*events.Covering) {
 	last := map[string]*erasure{}
 	to := uint64(0)
 	for _, er := range v.erasures.all {
@@ -168,12 +168,11 @@ func (v *Verifier) ownersErased(s *Source) {
 		if lacked[seq] || !bytes.Contains(b, []byte(`,"payload":"`)) {
 			return nil
 		}
-		e, err := events.Parse(b)
-		if err != nil {
+		l := lacking(b)
+		if l == nil || l.seq != seq {
 			return nil
 		}
-		owner, _ := e.Sealed()
-		if er := last[owner]; er != nil && er.body.Covers(&e) {
+		if er := v.of(l, nil, owners); er != nil {
 			v.notErased(seq, er)
 		}
 		return nil

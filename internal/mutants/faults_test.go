@@ -1081,6 +1081,10 @@ var faults = []fault{
 	if p.Index`}},
 	},
 	{
+		name: "a later erasure hides an earlier one", pkg: "internal/audit", test: "TestR83_AnErasureIsNotHiddenByALaterOne",
+		patches: []patch{{"internal/audit/erasure.go", `er := v.of(l, nil, owners); er != nil {`, `er := last[l.owner]; er != nil && l.mayErase && l.seq < er.body.Before {`}},
+	},
+	{
 		name: "a backup that does not say what it is", pkg: "internal/backup", test: "TestKind7_62_ABackupWithoutItsManifestIsNotServed",
 		patches: []patch{{"internal/backup/backup.go", `if err := mark(tmp, m); err != nil {`, `if err := error(nil); err != nil {`}},
 	},
