@@ -377,6 +377,18 @@ var faults = []fault{
 		patches: []patch{{"internal/ledger/erase.go", `		if all[i].Seq <= purged {`, `		if all[i].Seq > purged {`}},
 	},
 	{
+		name: "what is to be purged is not noted with its deletion", pkg: "internal/ledger", test: "TestR83_CrashAtEveryOperationOfAnErasure",
+		patches: []patch{{"internal/store/erase.go", `	if err == nil && !b.Empty() {`, `	if err == nil && b.Empty() {`}},
+	},
+	{
+		name: "a removed file is back when power fails", pkg: "internal/ledger", test: "TestR83_CrashAtEveryOperationOfAnErasure",
+		patches: []patch{{"internal/store/erase.go", `errors.Join(syncDir(s.fs, dbDir(s.fs, s.dir)), s.Err())`, `s.Err()`}},
+	},
+	{
+		name: "a hold is placed on a stranger's request", pkg: "internal/ledger", test: "TestR83_AHoldOnAStrangersRequest",
+		patches: []patch{{"internal/ledger/decide_erasure.go", `	case !j.s.IDTaken(owner):`, `	case owner == "nobody" && !j.s.IDTaken(owner):`}},
+	},
+	{
 		name: "an erased agent's next payloads are under the old key", pkg: "internal/ledger", test: "TestR83_AWholeAgent",
 		patches: []patch{{"internal/ledger/erase.go", `	s.current[owner] = dataKeyName(owner, since)`, `	s.current[owner] = owner`}},
 	},
