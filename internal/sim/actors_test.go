@@ -189,7 +189,7 @@ func (w *world) compose(from *actor) *message {
 	switch {
 	case from.kind == hostile && w.percent(20):
 		w.spoil(m)
-	case from.kind != honest && w.percent(w.options.Mutate) && m.operation != "apply":
+	case from.kind != honest && w.percent(w.options.Mutate) && m.operation != "apply" && m.operation != "restriction.add":
 		m.mutated = true
 		m.body = bytes.Clone(m.body)
 		m.body[w.r.IntN(len(m.body))] ^= 1 << w.r.IntN(8)
