@@ -16,6 +16,7 @@ It names the first bad event and exits with 0 if every check asked for passed,
 
 import base64
 import binascii
+import bisect
 import calendar
 import hashlib
 import json
@@ -688,10 +689,17 @@ class Keys:
     """The timeline of checkpoint keys, section 6."""
 
     def __init__(self):
-        self.list, self.roots = [], {}
+        self.list, self.since, self.roots, self.known, self.called = [], [], {}, set(), {}
 
     def first(self, public):
-        self.list = [{"public": public, "since": 1, "until": None, "note": None}]
+        self.add(public, 1)
+
+    def add(self, public, seq):
+        k = {"public": public, "since": seq, "until": None, "note": None}
+        self.list.append(k)
+        self.since.append(seq)
+        self.known.add(public)
+        self.called.setdefault(read_vkey(public)[:2], []).append(k)
 
     def take(self, e, origin):
         b, seq = e["body"], e["seq"]
@@ -705,8 +713,8 @@ class Keys:
                 need(read_vkey(public)[0] == origin, "the new checkpoint key has another name than the log", seq)
             except ValueError as err:
                 raise Fault(f"checkpoint key: {err}", seq) from None
-            need(public not in [k["public"] for k in self.list], "a checkpoint key comes back", seq)
-            self.list.append({"public": public, "since": seq, "until": None, "note": None})
+            need(public not in self.known, "a checkpoint key comes back", seq)
+            self.add(public, seq)
         else:
             need(overlap and b["number"] == len(self.list) - 1, f"checkpoint key {b['number']} is not to be retired", seq)
             self.list[-2].update(until=seq, note=b.get("checkpoint", "").encode())
@@ -719,13 +727,15 @@ class Keys:
     def open(self, signed):
         """origin, size and root of a checkpoint that the keys in force signed, and no other."""
         origin, size, root, _, lines = read_checkpoint(signed)
-        for k in self.list:
-            name, key_id, _ = read_vkey(k["public"])
-            if k["since"] <= size and (k["until"] is None or size < k["until"]):
+        newest, in_force = bisect.bisect_right(self.since, size), []
+        for k in self.list[max(newest - 2, 0):newest]:  # no more than two are ever in force
+            if k["until"] is None or size < k["until"]:
                 open_checkpoint(signed, k["public"])
-            else:
-                need((name, key_id) not in [(who, sig[:4]) for who, sig in lines],
-                     f"key {key_id.hex()} signed size {size}, in force from {k['since']} until {k['until']}", k["until"] or k["since"])
+                in_force.append(k)
+        for who, sig in lines:
+            for k in self.called.get((who, sig[:4]), []):
+                need(k in in_force, f"key {sig[:4].hex()} signed size {size}, in force from {k['since']} until {k['until']}", k["until"] or k["since"])
+        need(in_force, f"no key is in force at size {size}")
         return origin, size, root
 
     def check(self, origin):

@@ -1,7 +1,8 @@
 package audit
 
 import (
-	"encoding/hex"
+	"cmp"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,8 +33,9 @@ func (t *timeline) first(public string) {
 	*t = timeline{k}
 }
 
-// take follows one event about keys; what is wrong with it is a fault.
-func (t *timeline) take(seq uint64, origin string, b events.Body) (expected, found string) {
+// take follows one event about keys; what is wrong with it is a fault. called
+// lists the keys of an id.
+func (t *timeline) take(seq uint64, origin string, b events.Body, called func(keyID) []int) (expected, found string) {
 	list := *t
 	switch b := b.(type) {
 	case *events.KeyRotated:
@@ -44,7 +46,7 @@ func (t *timeline) take(seq uint64, origin string, b events.Body) (expected, fou
 		switch {
 		case b.Number != uint64(len(list))+1 || len(list) > 1 && list[len(list)-2].until == 0:
 			return fmt.Sprintf("key %d, with one key in force before it", len(list)+1), fmt.Sprintf("key %d", b.Number)
-		case err != nil || verifier.Name() != origin || slices.ContainsFunc(list, func(k keyTerm) bool { return k.public == b.PublicKey }):
+		case err != nil || verifier.Name() != origin || slices.ContainsFunc(called(idOf(verifier)), func(i int) bool { return list[i].public == b.PublicKey }):
 			return "a new checkpoint key named after the origin", quote(b.PublicKey)
 		}
 		*t = append(list, keyTerm{public: b.PublicKey, verifier: verifier, from: seq})
@@ -91,9 +93,41 @@ func (v *Verifier) vouched(c Checkpoint) error {
 
 // keyEvent follows the log's own keys.
 func (v *Verifier) keyEvent(position uint64, b events.Body) {
-	if expected, found := v.keys.take(position, v.origin, b); expected != "" {
+	if expected, found := v.keys.take(position, v.origin, b, v.called); expected != "" {
 		v.fault(Fault{Check: "keys", Seq: position, Expected: expected, Found: found})
 	}
+}
+
+// keyID is what a signature line says of its key.
+type keyID struct {
+	name string
+	hash uint32
+}
+
+func idOf(key note.Verifier) keyID { return keyID{key.Name(), key.KeyHash()} }
+
+// called lists the log's keys of an id, by their place. Every key is entered once:
+// a log may have rotated its key as often as it likes.
+func (v *Verifier) called(id keyID) []int {
+	if v.places == nil {
+		v.places = map[keyID][]int{}
+	}
+	for ; v.placed < len(v.keys); v.placed++ {
+		if key := v.keys[v.placed].verifier; key != nil {
+			v.places[idOf(key)] = append(v.places[idOf(key)], v.placed)
+		}
+	}
+	return v.places[id]
+}
+
+// newest is the place of the last key that a log of size events has brought; -1
+// where there is none. It and the one before it are all that may be in force.
+func (t timeline) newest(size uint64) int {
+	n, found := slices.BinarySearchFunc(t, size, func(k keyTerm, size uint64) int { return cmp.Compare(k.from, size) })
+	if found {
+		return n
+	}
+	return n - 1
 }
 
 // open reads a checkpoint and checks that each key in force at its size has
@@ -107,23 +141,26 @@ func (v *Verifier) open(signed []byte, key note.Verifier) (Checkpoint, error) {
 	if err != nil {
 		return c, err
 	}
-	known := 0
-	for i := range v.keys {
+	at, known := v.keys.newest(c.Size), 0
+	for i := max(at-1, 0); i <= at; i++ {
 		k := &v.keys[i]
-		if k.verifier == nil {
+		if k.verifier == nil || !k.in(c.Size) {
 			continue
 		}
-		_, err := openCheckpoint(signed, k.verifier)
-		switch {
-		case k.in(c.Size) && err != nil:
+		if _, err := openCheckpoint(signed, k.verifier); err != nil {
 			return c, fmt.Errorf("size %d needs the signature of key %s, in force from event %d on: %w", c.Size, k.id(), k.from, err)
-		case k.in(c.Size):
-			known++
-		case !names(signed, k.verifier):
-		case k.until != 0 && c.Size >= k.until:
-			return c, fmt.Errorf("key %s signed size %d after event %d had retired it", k.id(), c.Size, k.until)
-		default:
-			return c, fmt.Errorf("key %s signed size %d before event %d brought it", k.id(), c.Size, k.from)
+		}
+		known++
+	}
+	for _, id := range signers(signed) {
+		for _, i := range v.called(id) {
+			switch k := &v.keys[i]; {
+			case k.in(c.Size):
+			case k.until != 0 && c.Size >= k.until:
+				return c, fmt.Errorf("key %s signed size %d after event %d had retired it", k.id(), c.Size, k.until)
+			default:
+				return c, fmt.Errorf("key %s signed size %d before event %d brought it", k.id(), c.Size, k.from)
+			}
 		}
 	}
 	if known == 0 {
@@ -132,16 +169,22 @@ func (v *Verifier) open(signed []byte, key note.Verifier) (Checkpoint, error) {
 	return c, nil
 }
 
-// names reports whether a note has a signature line of a key, good or not.
-func names(signed []byte, key note.Verifier) bool {
+// signers are the keys that a note's signature lines name, good or not.
+func signers(signed []byte) (ids []keyID) {
 	for line := range strings.Lines(string(signed)) {
-		b64, ok := strings.CutPrefix(line, "— "+key.Name()+" ")
+		rest, ok := strings.CutPrefix(line, "— ")
+		name, b64, _ := strings.Cut(rest, " ")
 		sig, _ := canonicalBase64(strings.TrimSuffix(b64, "\n"))
-		if ok && len(sig) > 4 && hex.EncodeToString(sig[:4]) == fmt.Sprintf("%08x", key.KeyHash()) {
-			return true
+		if ok && len(sig) > 4 {
+			ids = append(ids, keyID{name, binary.BigEndian.Uint32(sig)})
 		}
 	}
-	return false
+	return ids
+}
+
+// names reports whether a note has a signature line of a key, good or not.
+func names(signed []byte, key note.Verifier) bool {
+	return slices.Contains(signers(signed), idOf(key))
 }
 
 // keysCheck holds every handing over from one key to the next against the log:

@@ -57,10 +57,8 @@ func (k *Keys) Handed() string {
 // signer is the key that a checkpoint of size events needs: the newest that is
 // in force there. The one before it may sign beside it, and never alone.
 func (k *Keys) signer(size uint64) *keyTerm {
-	for i := len(k.terms) - 1; i >= k.pinned; i-- {
-		if k.terms[i].from <= size {
-			return &k.terms[i]
-		}
+	if i := k.terms.newest(size); i >= k.pinned {
+		return &k.terms[i]
 	}
 	return nil
 }
@@ -78,11 +76,12 @@ func (k *Keys) Open(signed []byte) (Checkpoint, error) {
 	if t == nil {
 		return c, fmt.Errorf("it is of size %d, and the pinned key %s signs from event %d on", c.Size, k.terms[k.pinned].id(), k.terms[k.pinned].from)
 	}
-	if _, err = openCheckpoint(signed, t.verifier); err == nil || c.Origin != k.Origin() || names(signed, t.verifier) {
+	ids := signers(signed)
+	if _, err = openCheckpoint(signed, t.verifier); err == nil || c.Origin != k.Origin() || slices.Contains(ids, idOf(t.verifier)) {
 		return c, err
 	}
 	for i := range k.terms {
-		if old := &k.terms[i]; old.public != t.public && names(signed, old.verifier) {
+		if old := &k.terms[i]; old.public != t.public && slices.Contains(ids, idOf(old.verifier)) {
 			return c, fmt.Errorf("key %s alone signed size %d, which since event %d takes the signature of key %s", old.id(), c.Size, t.from, t.id())
 		}
 	}
