@@ -12,7 +12,7 @@ import (
 // TestR83_AnExportHoldsNoErasedPayload: an opened payload of an agent all of whose
 // are erased is found by both programs, whatever is erased after it.
 func TestR83_AnExportHoldsNoErasedPayload(t *testing.T) {
-	const seq = 10
+	const seq = 11
 	for name, c := range map[string]struct {
 		operation string
 		before    []uint64
@@ -33,7 +33,7 @@ func TestR83_AnExportHoldsNoErasedPayload(t *testing.T) {
 			t.Errorf("%s: exit %d, %v", name, exit, r.Faults)
 		}
 		exit, out := python(t, dir, "--vkey", l.VKey)
-		if exit != c.exit || exit == audit.ExitFail && !strings.Contains(out, "seq 10: event 11 erased its payload, which is here") {
+		if exit != c.exit || exit == audit.ExitFail && !strings.Contains(out, "seq 11: event 12 erased its payload, which is here") {
 			t.Errorf("%s: verify.py %d, %s", name, exit, out)
 		}
 	}
