@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -39,7 +40,7 @@ what it writes. Guard it like the data directory itself, and remove it afterward
 no erasure reaches it.`,
 		Example: `  ledgerd export --data ./data --out ./export
   ledgerd export --data ./data --out log.jsonl --format jsonl`,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case o.data == "":
 				return usagef("which ledger? give --data DIR")
@@ -50,7 +51,7 @@ no erasure reaches it.`,
 			case o.payloads && o.format != "tiles":
 				return usagef("--payloads goes with --format tiles")
 			}
-			size, err := export(o)
+			size, err := export(cmd.Context(), o)
 			if err != nil {
 				return err
 			}
@@ -63,7 +64,10 @@ no erasure reaches it.`,
 			}
 			return a.showStruct(made, func() {
 				fmt.Fprintf(a.stdout, "%d events in %s\n", size, clean(o.out))
-				if o.format == "tiles" {
+				switch {
+				case o.payloads:
+					fmt.Fprintf(a.stdout, "next: verify --export %s --replay\n", clean(o.out))
+				case o.format == "tiles":
 					fmt.Fprintf(a.stdout, "next: verify --export %s\n", clean(o.out))
 				}
 			})
@@ -77,8 +81,8 @@ no erasure reaches it.`,
 	return cmd
 }
 
-// export writes the log and returns how many events that are.
-func export(o exportOptions) (events uint64, err error) {
+// export writes the log and returns how many events that are. It ends with ctx.
+func export(ctx context.Context, o exportOptions) (events uint64, err error) {
 	if names, err := os.ReadDir(o.out); err == nil && len(names) > 0 {
 		return 0, usagef("%s is not empty; name a directory that is, or does not exist", o.out)
 	}
@@ -88,6 +92,7 @@ func export(o exportOptions) (events uint64, err error) {
 	}
 	defer d.Close()
 	source := d.Source()
+	source.Events = until(ctx, source.Events)
 	if o.anchor != "" {
 		if source.Checkpoint, err = os.ReadFile(o.anchor); err != nil {
 			return 0, usagef("read --anchor: %w", err)
@@ -105,6 +110,10 @@ func export(o exportOptions) (events uint64, err error) {
 	switch {
 	case errors.As(err, &known):
 		return 0, err
+	case ctx.Err() != nil:
+		return 0, fmt.Errorf("%w; nothing was written", context.Cause(ctx))
+	case errors.Is(err, fs.ErrPermission):
+		return 0, usagef("%w; nothing was written: may this user read %s and write to %s?", err, o.data, filepath.Dir(filepath.Clean(o.out)))
 	case err != nil:
 		return 0, &exitError{exitIntegrity, fmt.Errorf("%w; nothing was written: run verify --data %s", err, o.data)}
 	case o.format != "tiles":
@@ -115,6 +124,18 @@ func export(o exportOptions) (events uint64, err error) {
 		return 0, fmt.Errorf("look at the export: %w", err)
 	}
 	return report.Events, nil
+}
+
+// until is the events of a log, as long as ctx has not ended.
+func until(ctx context.Context, each func(from, to uint64, fn func(uint64, []byte) error) error) func(from, to uint64, fn func(uint64, []byte) error) error {
+	return func(from, to uint64, fn func(uint64, []byte) error) error {
+		return each(from, to, func(seq uint64, event []byte) error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			return fn(seq, event)
+		})
+	}
 }
 
 // exportRows writes a file that is there whole, or not at all.
