@@ -86,6 +86,8 @@ func backupFault(dir string, err error) error {
 		return &exitError{exitConflict, fmt.Errorf("%w; name a directory that does not exist", err)}
 	case errors.Is(err, ledger.ErrKey):
 		return &exitError{exitIntegrity, fmt.Errorf("%w; nothing was written\nnext: give --keys the keys directory of the ledger that was backed up, as it was then", err)}
+	case errors.Is(err, backup.ErrErased):
+		return &exitError{exitUnavailable, fmt.Errorf("%w; nothing was written\nnext: with a server at work wait and make the backup again; else start \"ledgerd serve --data %s\" once, which carries it out", err, dir)}
 	case errors.Is(err, backup.ErrNot), errors.Is(err, backup.ErrDamage):
 		return &exitError{exitIntegrity, fmt.Errorf("%s; nothing was written", plain(err))}
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):

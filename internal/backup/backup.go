@@ -38,6 +38,7 @@ var (
 	ErrExists = errors.New("there is something already")
 	ErrNot    = errors.New("not a backup")
 	ErrDamage = errors.New("the backup is damaged")
+	ErrErased = errors.New("an erasure is not carried out")
 )
 
 const (
@@ -61,25 +62,21 @@ func Write(data, dir string, o Options) (_ *Manifest, err error) {
 	if o.Anchor == "" {
 		o.Anchor = filepath.Join(data, anchorFile)
 	}
-	signed, err := os.ReadFile(o.Anchor) // before the log, which only grows, so that the copy reaches it
-	if err != nil {
-		return nil, fmt.Errorf("anchor: %w", err)
-	}
-	d, err := datadir.Open(data)
+	v, err := settled(data, o)
 	if err != nil {
 		return nil, err
 	}
-	defer d.Close()
-	signed = await(o.Anchor, signed, d.Store.Durable())
+	defer v.Close()
+	signed := await(o.Anchor, v.signed, v.Store.Durable())
 	return build(dir, func(tmp string) (*Manifest, error) {
-		if err := d.Store.CopyTo(tmp); err != nil {
+		if err := v.Store.CopyTo(tmp); err != nil {
 			return nil, err
 		}
 		if err := writeNew(filepath.Join(tmp, anchorFile), signed); err != nil {
 			return nil, err
 		}
 		if o.Keys {
-			if err := copyKeys(filepath.Join(data, keysDir), filepath.Join(tmp, keysDir)); err != nil {
+			if err := v.keys.write(filepath.Join(tmp, keysDir)); err != nil {
 				return nil, err
 			}
 		}
@@ -146,6 +143,9 @@ func describe(tmp string) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, err := verifyOpen(d, "", m); err != nil { // what is said to be good is what Restore takes
+		return nil, fmt.Errorf("the copy would not restore: %w", err)
+	}
 	if err := mark(tmp, m); err != nil {
 		return nil, err
 	}
@@ -175,7 +175,7 @@ func mark(dir string, m *Manifest) error {
 }
 
 // describeLog says which log a copy holds, and holds its end against the
-// checkpoint: all else is for Check.
+// checkpoint.
 func describeLog(d *datadir.Dir) (*Manifest, error) {
 	source := d.Source()
 	c, err := audit.ReadCheckpoint(source.Checkpoint)
@@ -198,30 +198,6 @@ func describeLog(d *datadir.Dir) (*Manifest, error) {
 	return &Manifest{
 		Format: manifestFormat, Origin: c.Origin, Events: d.Store.Durable(), Size: c.Size, Root: c.Root.String(), Checkpoint: string(source.Checkpoint),
 	}, nil
-}
-
-// copyKeys copies the key files of one directory to another, 0600.
-func copyKeys(from, to string) error {
-	entries, err := os.ReadDir(from)
-	if err != nil {
-		return err
-	}
-	if err := os.Mkdir(to, 0o700); err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if !e.Type().IsRegular() || !keyName(e.Name()) {
-			return fmt.Errorf("%s: no key file", filepath.Join(from, e.Name()))
-		}
-		b, err := os.ReadFile(filepath.Join(from, e.Name()))
-		if err != nil {
-			return err
-		}
-		if err := writeNew(filepath.Join(to, e.Name()), b); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func absent(dir string) error {

@@ -76,6 +76,10 @@ func verify(dir, vkey string, m *Manifest) (*audit.Report, error) {
 		return nil, fmt.Errorf("%w: %w", ErrDamage, err)
 	}
 	defer d.Close()
+	return verifyOpen(d, vkey, m)
+}
+
+func verifyOpen(d *datadir.Dir, vkey string, m *Manifest) (*audit.Report, error) {
 	report, err := audit.VerifyLog(d.Source(), audit.Options{VKey: vkey, Remembered: []byte(m.Checkpoint)})
 	switch {
 	case err != nil:
@@ -141,7 +145,11 @@ func fill(tmp, from string, m *Manifest, keys string) error {
 		}
 	}
 	if keys != "" {
-		if err := copyKeys(keys, filepath.Join(tmp, keysDir)); err != nil {
+		files, err := readKeys(keys)
+		if err == nil {
+			err = files.write(filepath.Join(tmp, keysDir))
+		}
+		if err != nil {
 			return fmt.Errorf("keys: %w", err)
 		}
 	}

@@ -83,6 +83,25 @@ func writeOver(path, text string) error {
 	return syncDir(filepath.Dir(path))
 }
 
+// removeUnfinished removes what writeOver left when it was killed: a secret that no
+// event names.
+func (r *ring) removeUnfinished() error {
+	entries, err := os.ReadDir(r.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name, unfinished := strings.CutSuffix(e.Name(), ".tmp")
+		if !unfinished || !e.Type().IsRegular() || filepath.Ext(name) != ".key" && filepath.Ext(name) != ".vkey" {
+			continue
+		}
+		if err := r.remove(e.Name()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // signingKey is a checkpoint key as it lies in DIR/keys.
 type signingKey struct {
 	number   uint64

@@ -108,6 +108,9 @@ func Open(o Options) (*Ledger, error) {
 	}
 	l.store, l.keys, l.anchor = st, &ring{dir: filepath.Join(o.Dir, "keys"), files: keys.signing}, anchor
 	l.gateStorage()
+	if err := l.keys.removeUnfinished(); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
 	if err := l.keys.follow(l.state); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}

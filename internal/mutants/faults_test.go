@@ -1097,6 +1097,10 @@ var faults = []fault{
 		patches: []patch{{"internal/audit/erasure.go", `er := v.of(l, nil, owners); er != nil {`, `er := last[l.owner]; er != nil && l.mayErase && l.seq < er.body.Before {`}},
 	},
 	{
+		name: "a backup that no key opens", pkg: "internal/backup", test: "TestKind7_ABackupThatNoKeyOpens",
+		patches: []patch{{"internal/backup/backup.go", `if _, err := verifyOpen(d, "", m); err != nil {`, `if err := error(nil); err != nil {`}},
+	},
+	{
 		name: "a backup that does not say what it is", pkg: "internal/backup", test: "TestKind7_62_ABackupWithoutItsManifestIsNotServed",
 		patches: []patch{{"internal/backup/backup.go", `if err := mark(tmp, m); err != nil {`, `if err := error(nil); err != nil {`}},
 	},
