@@ -41,6 +41,9 @@ func (a *Auditor) Learn(rotations []byte) error {
 // that they sign, and no other key of the log.
 func (a *Auditor) followed(rotations []byte) (*audit.Keys, error) {
 	keys, err := a.keys.Follow(rotations)
+	if errors.Is(err, audit.ErrRotationsSize) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, evidence(err)
 	}

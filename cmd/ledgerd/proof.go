@@ -206,6 +206,8 @@ func (p *prover) offline(f func(*audit.Source) error) error {
 	switch {
 	case errors.Is(err, audit.ErrNoProof):
 		return &exitError{exitNotFound, err}
+	case errors.Is(err, audit.ErrRotationsSize):
+		return &exitError{exitInternal, err}
 	case err != nil && !errors.As(err, &known):
 		return &exitError{exitIntegrity, fmt.Errorf("%s; run verify before anything else", plain(err))}
 	}

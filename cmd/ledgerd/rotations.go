@@ -39,6 +39,9 @@ func (p *prover) rotations(ctx context.Context) error {
 	if err == nil {
 		err = audit.CheckRotations(list)
 	}
+	if errors.Is(err, audit.ErrRotationsSize) {
+		return err
+	}
 	if err != nil {
 		return &exitError{exitIntegrity, fmt.Errorf("the rotations do not hold: %w", err)}
 	}

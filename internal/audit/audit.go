@@ -110,8 +110,8 @@ type Verifier struct {
 	keys   timeline               // of checkpoints
 	places map[keyID][]int        // of the first placed of them
 	placed int
-	past   nodeReader             // of the tree at earlier sizes; nil for nodes
-	looked struct {               // what each check looked at
+	past   nodeReader // of the tree at earlier sizes; nil for nodes
+	looked struct {   // what each check looked at
 		parse, sequence, chain, time, origin, tree, payloads, sealed uint64
 	}
 

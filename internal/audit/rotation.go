@@ -120,12 +120,15 @@ func (k *Keys) Unknown(signed []byte) bool {
 
 // Follow returns the keys that the pinned one is shown to have handed over to.
 // What was shown before must not change: a key has one successor. The error is a
-// *Fault.
+// *Fault, or ErrRotationsSize.
 func (k *Keys) Follow(rotations []byte) (*Keys, error) {
 	fault := func(expected, found string) (*Keys, error) {
 		return nil, &Fault{Check: "rotation", Expected: expected, Found: found}
 	}
 	list, err := handovers(rotations, k.Origin())
+	if errors.Is(err, ErrRotationsSize) {
+		return nil, err
+	}
 	if err != nil {
 		return fault("the events that brought the keys of "+quote(k.Origin())+", each under a note by that key and the one before it", err.Error())
 	}
@@ -165,6 +168,7 @@ func handovers(b []byte, origin string) (timeline, error) {
 		return nil, err
 	}
 	var list timeline
+	known := map[string]bool{}
 	for i, p := range proofs {
 		e, err := events.Parse(p.Extra)
 		if err != nil {
@@ -185,10 +189,10 @@ func handovers(b []byte, origin string) (timeline, error) {
 			return nil, fmt.Errorf("event %d, a %s, does not bring key %d of %s", e.Seq, e.Body.Type(), i+1, quote(origin))
 		}
 		key, err := newVerifier(public)
-		if err != nil || key.Name() != origin || slices.ContainsFunc(list, func(k keyTerm) bool { return k.public == public }) {
+		if err != nil || key.Name() != origin || known[public] {
 			return nil, fmt.Errorf("event %d brings no new key of that name: %s", e.Seq, quote(public))
 		}
-		list = append(list, keyTerm{public: public, verifier: key, from: e.Seq, handoff: p.Checkpoint})
+		list, known[public] = append(list, keyTerm{public: public, verifier: key, from: e.Seq, handoff: p.Checkpoint}), true
 		if err := list.handover(i, p); err != nil {
 			return nil, err
 		}
@@ -217,17 +221,18 @@ func (t timeline) handover(i int, p *InclusionProof) error {
 	return nil
 }
 
-const (
-	// RotationsBytesMax bounds the file.
-	RotationsBytesMax = 512 << 10
-	rotationsMax      = 256 // keys in it
-)
+// RotationsBytesMax bounds the file: a key a day for twenty years.
+const RotationsBytesMax = 16 << 20
+
+// ErrRotationsSize says that rotations are more than is read: nothing is wrong with
+// them, and nothing was looked at.
+var ErrRotationsSize = fmt.Errorf("rotations of over %d bytes are not read", RotationsBytesMax)
 
 // ParseRotations reads tlog-proofs that stand one after another, each with the
 // event it is of as its extra data. It checks neither hashes nor signatures.
 func ParseRotations(b []byte) (list []*InclusionProof, err error) {
 	if len(b) > RotationsBytesMax {
-		return nil, fmt.Errorf("%w: rotations of over %d bytes", errProof, RotationsBytesMax)
+		return nil, ErrRotationsSize
 	}
 	for rest := b; len(rest) > 0 || list == nil; {
 		one, more := rest, []byte(nil)
@@ -238,8 +243,8 @@ func ParseRotations(b []byte) (list []*InclusionProof, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if list = append(list, p); len(list) > rotationsMax || len(p.Extra) == 0 {
-			return nil, fmt.Errorf("%w: rotations are at most %d proofs, each with its event", errProof, rotationsMax)
+		if list = append(list, p); len(p.Extra) == 0 {
+			return nil, fmt.Errorf("%w: rotations are proofs each with its event", errProof)
 		}
 		rest = more
 	}
