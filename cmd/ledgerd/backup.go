@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/mod/sumdb/note"
 
 	"github.com/ledgerd/ledgerd/internal/backup"
 	"github.com/ledgerd/ledgerd/internal/ledger"
@@ -86,6 +87,8 @@ func backupFault(dir string, err error) error {
 		return &exitError{exitConflict, fmt.Errorf("%w; name a directory that does not exist", err)}
 	case errors.Is(err, ledger.ErrKey):
 		return &exitError{exitIntegrity, fmt.Errorf("%w; nothing was written\nnext: give --keys the keys directory of the ledger that was backed up, as it was then", err)}
+	case errors.Is(err, backup.ErrOtherKey):
+		return &exitError{exitIntegrity, fmt.Errorf("%w; nothing was written\nnext: a backup of before a rotation is checked with the key of then (--vkey @checkpoint.vkey); one whose key you do not know is of another log", err)}
 	case errors.Is(err, backup.ErrErased):
 		return &exitError{exitUnavailable, fmt.Errorf("%w; nothing was written\nnext: with a server at work wait and make the backup again; else start \"ledgerd serve --data %s\" once, which carries it out", err, dir)}
 	case errors.Is(err, backup.ErrNot), errors.Is(err, backup.ErrDamage):
@@ -123,6 +126,9 @@ twice. "ledgerd epoch new" begins a new epoch from it.`,
 			var err error
 			if o.VKey, err = textOrFile(o.VKey); err != nil {
 				return usagef("--vkey: %w", err)
+			}
+			if _, err := note.NewVerifier(o.VKey); o.VKey != "" && err != nil {
+				return usagef("--vkey %s is no verifier key, NAME+ID+KEY: %w; a file that holds one is given as @FILE", o.VKey, err)
 			}
 			if check {
 				m, _, err = backup.Check(from, o.VKey)
@@ -171,6 +177,6 @@ func (a *app) showRestored(from, data string, m *backup.Manifest, keys bool) err
 			fmt.Fprintf(a.stdout, "there are NO KEYS: sealed payloads stay closed, and no epoch begins from it, until %s is there\nnext: ledgerd restore --from %s --data ANOTHER --keys KEYS\n", clean(filepath.Join(data, "keys", "seal.key")), clean(from))
 			return
 		}
-		fmt.Fprintf(a.stdout, "next: ledgerd epoch new --from %s --data NEWDIR --reason loss\n", clean(data))
+		fmt.Fprintf(a.stdout, "next: %s\n", nextEpoch(clean(data)))
 	})
 }

@@ -124,7 +124,7 @@ func (d *doctor) marks() {
 	for _, m := range []struct{ file, detail, next string }{
 		{ledger.ContinuedFile, "another epoch continues this log: it is not served", "serve that one; this one can be verified and exported"},
 		{ledger.ManifestFile, "this is a backup: it is not served", "ledgerd restore --from " + d.data + " --data NEWDIR"},
-		{ledger.RestoredFile, "restored from a backup: it is not served", "ledgerd epoch new --from " + d.data + " --data NEWDIR --reason loss"},
+		{ledger.RestoredFile, "restored from a backup: it is not served", nextEpoch(d.data)},
 	} {
 		if _, err := os.Lstat(filepath.Join(d.data, m.file)); err == nil {
 			d.fail("served", exitIntegrity, m.next, "%s", m.detail)

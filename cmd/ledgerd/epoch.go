@@ -61,7 +61,12 @@ begin anew, with the new checkpoint key.`,
 			if err != nil {
 				return epochFault(o.From, err)
 			}
-			return a.showStruct(r, func() { a.printEpoch(o.Data, r) })
+			return a.showStruct(r, func() {
+				a.printEpoch(o.Data, r)
+				if o.Anchor == "" {
+					fmt.Fprintf(a.stdout, "no --anchor was given: if anybody holds a checkpoint of more than %d events, do not serve this: make another with --anchor, and a higher --epoch\n", r.Size)
+				}
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -73,6 +78,12 @@ begin anew, with the new checkpoint key.`,
 	f.BoolVar(&o.WithoutSealed, "without-sealed", false, "leave sealed records behind, for ever, where the seal key is lost")
 	f.Uint64Var(&o.Epoch, "epoch", 0, "the new epoch's number, where an epoch was made before and given up (default: the next)")
 	return cmd
+}
+
+// nextEpoch is how a log that is not served goes on.
+func nextEpoch(from string) string {
+	return fmt.Sprintf("ledgerd epoch new --from %s --data NEWDIR --reason loss --anchor NEWEST\n"+
+		"NEWEST is the newest checkpoint of this log that anybody kept (the lost directory's anchor, an auditor's note): who holds a newer one than the epoch names will be told that events were left out, and that cannot be mended later", from)
 }
 
 func epochFault(from string, err error) error {

@@ -93,11 +93,13 @@ func openFault(data string, err error) error {
 		return &exitError{exitIntegrity, fmt.Errorf("%s; nothing was written: run verify --data %s\nnext: where verify passes it is the stream that is damaged or another's: move %s away and start again, it is filled from the log", plain(err), data, filepath.Join(data, "stream"))}
 	case errors.Is(err, ledger.ErrKey):
 		return &exitError{exitIntegrity, fmt.Errorf("%w; nothing was written\nnext: restore it from your copy of %s", err, filepath.Join(data, "keys"))}
+	case errors.Is(err, store.ErrNoAnchor) && errors.Is(err, fs.ErrNotExist):
+		return &exitError{exitIntegrity, fmt.Errorf("%w; nothing was written\nnext: copy it back from where else you keep it; or put an auditor's newest note of this log there, once verify --data %s --checkpoint NOTE passes", err, data)}
 	case errors.Is(err, store.ErrNoAnchor), errors.Is(err, store.ErrBehindAnchor), errors.Is(err, store.ErrDiverged),
 		errors.Is(err, store.ErrCorrupt), errors.Is(err, ledger.ErrPayload):
 		return &exitError{exitIntegrity, fmt.Errorf("%s; nothing was written: run verify --data %s before anything else", plain(err), data)}
 	case errors.Is(err, ledger.ErrRestored):
-		return &exitError{exitIntegrity, fmt.Errorf("%w: what came after the backup may be known to others, so the log has to begin a new epoch\nnext: ledgerd epoch new --from %s --data NEWDIR --reason loss", err, data)}
+		return &exitError{exitIntegrity, fmt.Errorf("%w: what came after the backup may be known to others, so the log has to begin a new epoch\nnext: %s", err, nextEpoch(data))}
 	case errors.Is(err, ledger.ErrContinued):
 		return &exitError{exitIntegrity, fmt.Errorf("%w; serve that one. This one can be verified and exported", err)}
 	case errors.Is(err, store.ErrStorageLow):

@@ -35,10 +35,11 @@ import (
 
 // Errors a caller branches on; all come wrapped with what was found.
 var (
-	ErrExists = errors.New("there is something already")
-	ErrNot    = errors.New("not a backup")
-	ErrDamage = errors.New("the backup is damaged")
-	ErrErased = errors.New("an erasure is not carried out")
+	ErrExists   = errors.New("there is something already")
+	ErrNot      = errors.New("not a backup")
+	ErrDamage   = errors.New("the backup is damaged")
+	ErrOtherKey = errors.New("the backup was not signed by the key")
+	ErrErased   = errors.New("an erasure is not carried out")
 )
 
 const (

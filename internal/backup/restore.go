@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/ledgerd/ledgerd/internal/audit"
 	"github.com/ledgerd/ledgerd/internal/datadir"
@@ -16,7 +17,7 @@ import (
 
 // Check verifies the backup in dir whole, writing nothing: its manifest, the
 // names, sizes and digests of all its files, and the log itself. The error wraps
-// ErrNot or ErrDamage. vkey, if any, is the key the checkpoint must be signed with.
+// ErrNot, ErrDamage or ErrOtherKey. vkey, if any, is the key the checkpoint must be signed with.
 func Check(dir, vkey string) (*Manifest, *audit.Report, error) {
 	m, err := read(dir)
 	if err != nil {
@@ -79,7 +80,24 @@ func verify(dir, vkey string, m *Manifest) (*audit.Report, error) {
 	return verifyOpen(d, vkey, m)
 }
 
+// verifyOpen verifies it where it is open. Where it is whole and signed by keys of its
+// own, of which vkey is none, that is an ErrOtherKey.
 func verifyOpen(d *datadir.Dir, vkey string, m *Manifest) (*audit.Report, error) {
+	report, err := verifyLog(d, vkey, m)
+	if !errors.Is(err, ErrDamage) || vkey == "" {
+		return report, err
+	}
+	if own, fault := verifyLog(d, "", m); fault == nil {
+		keys := own.Keys
+		if len(keys) == 0 {
+			keys = []string{own.Key}
+		}
+		return report, fmt.Errorf("%w %s: it is whole, and its own checkpoint keys are %s", ErrOtherKey, vkey, strings.Join(keys, ", "))
+	}
+	return report, err
+}
+
+func verifyLog(d *datadir.Dir, vkey string, m *Manifest) (*audit.Report, error) {
 	report, err := audit.VerifyLog(d.Source(), audit.Options{VKey: vkey, Remembered: []byte(m.Checkpoint)})
 	switch {
 	case err != nil:

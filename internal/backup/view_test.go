@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/ledgerd/ledgerd/internal/audit/logtest"
 	"github.com/ledgerd/ledgerd/internal/backup"
 	"github.com/ledgerd/ledgerd/internal/ledger"
 	"github.com/ledgerd/ledgerd/internal/replay/replaytest"
@@ -158,4 +159,34 @@ func TestKind7_AKeyThatWasNotWrittenWhole(t *testing.T) {
 			t.Errorf("%s is still there", name)
 		}
 	}
+}
+
+// TestKind7_AnotherKeyIsNoDamage: a good backup that the pinned key has not signed is
+// not said to be damaged, and one that is damaged is not said to be whole.
+func TestKind7_AnotherKeyIsNoDamage(t *testing.T) {
+	_, dir := made(t)
+	_, other := logtest.Key("example.org/other/1", 9)
+	_, _, err := backup.Check(dir, other)
+	if !errors.Is(err, backup.ErrOtherKey) || errors.Is(err, backup.ErrDamage) || !strings.Contains(err.Error(), "it is whole") {
+		t.Errorf("a good one: %v", err)
+	}
+	data := filepath.Join(t.TempDir(), "data")
+	if _, _, err := backup.Restore(dir, data, backup.RestoreOptions{VKey: other}); !errors.Is(err, backup.ErrOtherKey) {
+		t.Errorf("restoring it: %v", err)
+	}
+	if _, err := os.Stat(data); err == nil {
+		t.Error("something was written")
+	}
+	if _, _, err := backup.Check(missing(t, dir), other); !errors.Is(err, backup.ErrDamage) || errors.Is(err, backup.ErrOtherKey) {
+		t.Errorf("a damaged one: %v", err)
+	}
+}
+
+// missing is a copy of a backup without its anchor.
+func missing(t *testing.T, dir string) string {
+	t.Helper()
+	bad := filepath.Join(t.TempDir(), "bad")
+	must(t, os.CopyFS(bad, os.DirFS(dir)))
+	must(t, os.Remove(filepath.Join(bad, "anchor")))
+	return bad
 }
