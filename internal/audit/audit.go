@@ -96,6 +96,7 @@ type Verifier struct {
 	ops    operations
 	again  func(from, to uint64, fn func(seq uint64, event []byte) error) error // reads the log once more; nil where nothing can
 
+	gaveUp  string          // why the rest was not read
 	rows    bool            // the log is a file of lines, which has neither tiles nor payloads
 	from    uint64          // events before it were verified earlier
 	leaf    events.Hash     // of the last position; zero where unknown

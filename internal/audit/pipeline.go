@@ -28,6 +28,7 @@ type chunk struct {
 	ended   bool     // the log ends before its size says
 	over    bool     // the log ends here, as it may
 	present []uint64 // where there are payloads, in an export
+	missing int      // bundles that were read past
 	failure error    // why an entry was unreadable, the last time
 	examiner
 }

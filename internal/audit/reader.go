@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/ledgerd/ledgerd/internal/events"
 )
@@ -25,6 +26,16 @@ type export struct {
 	size   uint64 // what the checkpoint covers
 	signed []byte
 	tiles  [8]cachedTile
+
+	hole    *hole
+	missing int // bundles that were read past
+}
+
+// hole is a row of missing bundles, with one behind it that is there: it is looked
+// for once, and not for each of them.
+type hole struct {
+	sync.Mutex
+	from, to uint64
 }
 
 type cachedTile struct {
@@ -35,7 +46,7 @@ type cachedTile struct {
 }
 
 func newExport(fsys fs.FS) (*export, error) {
-	x := &export{fsys: fsys}
+	x := &export{fsys: fsys, hole: &hole{}}
 	signed, err := x.file(checkpointFile, noteBytesMax)
 	if err != nil {
 		return x, err
@@ -195,7 +206,7 @@ func (v *Verifier) bundles(x *export, payloads map[uint64]bool) {
 		alone = (v.size + chunkSize - 1) / chunkSize * chunkSize
 	}
 	for n := v.size / tileWidth; v.size < min(alone, x.size); n++ {
-		if !v.bundle(x, n) {
+		if !v.bundle(x, n) || v.size%chunkSize == 0 && v.holed(x) {
 			return
 		}
 	}
@@ -206,14 +217,26 @@ func (v *Verifier) bundles(x *export, payloads map[uint64]bool) {
 		for _, seq := range c.present {
 			payloads[seq] = true
 		}
-		return v.takeChunk(c, nil)
+		x.missing += c.missing
+		return v.takeChunk(c, nil) && !v.holed(x)
 	})
+}
+
+// holed gives up a log of which too much is not there: a checkpoint may claim any
+// size, and a bundle here and there must not have all between them looked for.
+func (v *Verifier) holed(x *export) bool {
+	if x.missing <= bundlesMissingMax {
+		return false
+	}
+	v.gaveUp = fmt.Sprintf("more than %d bundles are missing: what is behind event %d was not read", bundlesMissingMax, v.size)
+	v.fault(Fault{Check: "parse", Seq: v.size + 1, To: max(x.size, v.size+1), Expected: "a bundle for every 256 events", Found: v.gaveUp})
+	return true
 }
 
 // examineBundles reads and examines the bundles of the entries after the first base
 // ones, as bundle feeds them.
 func (v *Verifier) examineBundles(whole *export, base uint64, sizes []uint64) *chunk {
-	x := &export{fsys: whole.fsys, size: whole.size} // with tiles at hand of its own
+	x := &export{fsys: whole.fsys, size: whole.size, hole: whole.hole} // with tiles at hand of its own
 	to := min(base+chunkSize, x.size)
 	c := v.newChunk(base, to, sizes)
 	c.tree.nodes = x.node
@@ -238,6 +261,7 @@ func (v *Verifier) examineBundles(whole *export, base uint64, sizes []uint64) *c
 			c.add(entry{unreadable: unreadableBundle, leaf: c.tree.stored(c.tree.size)}, &faults)
 		}
 	}
+	c.missing = x.missing
 	return c
 }
 
@@ -254,6 +278,8 @@ func (x *export) entries(n uint64) (entries [][]byte, faults []Fault, ends bool)
 		return entries, nil, false
 	case errors.Is(err, errMissing) && !x.goesOn(n):
 		return nil, nil, true
+	case errors.Is(err, errMissing):
+		x.missing++
 	}
 	for i, b := range entries {
 		if _, bad := events.Parse(b); bad != nil {
@@ -286,13 +312,19 @@ func (v *Verifier) bundle(x *export, n uint64) bool {
 	return !v.halts()
 }
 
-// bundlesMissingMax is how many missing bundles in a row are read past.
+// bundlesMissingMax is how many missing bundles are read past.
 const bundlesMissingMax = 256
 
 // goesOn reports whether a bundle not far behind the missing bundle n exists.
 func (x *export) goesOn(n uint64) bool {
+	x.hole.Lock()
+	defer x.hole.Unlock()
+	if x.hole.from <= n && n < x.hole.to {
+		return true
+	}
 	for next := n + 1; next <= n+bundlesMissingMax; next++ {
 		if x.has(next) {
+			x.hole.from, x.hole.to = n, next
 			return true
 		}
 	}

@@ -165,8 +165,10 @@ func (v *Verifier) Finish() *Report {
 		v.opts.Progress(v.size, v.size)
 	}
 	key, err := v.key(r)
+	parse := v.check("parse", fmt.Sprintf("%d entries", v.looked.parse))
+	parse.Open = v.gaveUp
 	r.Integrity.Checks = []Check{
-		v.check("parse", fmt.Sprintf("%d entries", v.looked.parse)),
+		parse,
 		v.check("sequence", fmt.Sprintf("%d entries", v.looked.sequence)),
 		v.check("chain", fmt.Sprintf("%d links", v.looked.chain)),
 		v.check("time", fmt.Sprintf("%d entries", v.looked.time)),
