@@ -47,7 +47,7 @@ Exit codes: 0 no FAIL; 6 integrity, 7 unavailable or without room, 1 another FAI
 			if d.minFree, err = parseBytes(minFree); err != nil {
 				return usagef("--min-free: %w", err)
 			}
-			if info, err := os.Stat(d.data); err != nil || !info.IsDir() {
+			if info, err := os.Stat(d.data); !errors.Is(err, os.ErrPermission) && (err != nil || !info.IsDir()) {
 				return usagef("%s is no directory; \"ledgerd init --data %s\" makes one", clean(d.data), clean(d.data))
 			}
 			d.asked = cmd.Flags().Changed("server") || a.env("LEDGERD_SERVER") != ""
@@ -105,17 +105,19 @@ func (d *doctor) fail(check string, exit int, next, format string, args ...any) 
 
 func (d *doctor) examine(ctx context.Context) {
 	d.readReady()
-	d.directory()
-	d.marks()
-	d.ownKeys()
-	d.keyFiles()
-	d.leftovers()
-	d.holder()
-	d.room()
-	d.disk()
-	d.wallClock()
-	d.log()
-	d.stream()
+	if d.readable() {
+		d.directory()
+		d.marks()
+		d.ownKeys()
+		d.keyFiles()
+		d.leftovers()
+		d.holder()
+		d.room()
+		d.disk()
+		d.wallClock()
+		d.log()
+		d.stream()
+	}
 	if d.asked || d.ready.NATS != "" {
 		d.server(ctx)
 	}

@@ -37,6 +37,30 @@ const (
 
 func (d *doctor) keyPath(name string) string { return filepath.Join(d.data, "keys", name) }
 
+// readable reports whether this user may look at all: what may not be read is neither
+// lost nor damaged.
+func (d *doctor) readable() bool {
+	for _, name := range []string{"", "db", "keys"} {
+		dir := filepath.Join(d.data, name)
+		_, err := os.ReadDir(dir)
+		if errors.Is(err, fs.ErrPermission) {
+			d.fail("directory", exitInternal, "look as "+ownerOf(dir)+", that ledgerd runs as", "this user, %d, may not look into it, and nothing was looked at: %s", os.Geteuid(), err)
+			return false
+		}
+	}
+	return true
+}
+
+// ownerOf is whose a file is, as far as that can be seen.
+func ownerOf(path string) string {
+	if info, err := os.Stat(path); err == nil {
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			return fmt.Sprintf("user %d", st.Uid)
+		}
+	}
+	return "the user"
+}
+
 // directory looks at who may do what in the data directory.
 func (d *doctor) directory() {
 	info, err := os.Stat(d.data)
@@ -44,17 +68,13 @@ func (d *doctor) directory() {
 		d.fail("directory", exitInternal, "look as the user that ledgerd runs as", "%s", err)
 		return
 	}
-	owner := "another user"
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		owner = fmt.Sprintf("user %d", st.Uid)
-	}
 	switch mode := info.Mode().Perm(); {
 	case mode&0o022 != 0:
 		d.fail("directory", exitInternal, "chmod 700 "+d.data, "mode %04o: others may write", mode)
 	case mode&0o055 != 0:
 		d.warn("directory", "chmod 700 "+d.data, "mode %04o: others may look in", mode)
 	default:
-		d.ok("directory", "mode %04o, of %s", mode, owner)
+		d.ok("directory", "mode %04o, of %s", mode, ownerOf(d.data))
 	}
 }
 
@@ -252,6 +272,9 @@ func (d *doctor) log() {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		d.fail("log", exitIntegrity, "is it a data directory? If it was one, restore a copy; see docs/OPERATIONS.md", "there is none: %s", plain(err))
+		return
+	case errors.Is(err, fs.ErrPermission):
+		d.fail("log", exitInternal, "look as "+ownerOf(filepath.Join(d.data, "db"))+", that ledgerd runs as", "may not be read: %s", plain(err))
 		return
 	case err != nil:
 		d.fail("log", exitIntegrity, "run verify --data "+d.data+" and keep the directory as it is", "%s", plain(err))

@@ -85,6 +85,8 @@ func openFault(data string, err error) error {
 		return fault
 	}
 	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%s; nothing is wrong with the log for that, and nothing was written\nnext: run this as %s, whose the directory is", plain(err), ownerOf(data))
 	case errors.Is(err, store.ErrNotEmpty):
 		return &exitError{exitConflict, fmt.Errorf("%w; name a directory that is empty or does not exist", err)}
 	case errors.Is(err, store.ErrLocked):
