@@ -156,16 +156,6 @@ func ReadRows(r io.Reader, fn func(seq uint64, event []byte) error) (checkpoint 
 	return checkpoint, in.Err()
 }
 
-// RowEvent is the event in one line of either form, empty for the checkpoint; ok
-// is false for what is no such line.
-func RowEvent(b []byte) (event []byte, ok bool) {
-	line, signed, err := readRow(b)
-	if err != nil || signed == nil && line.Event == "" {
-		return nil, false
-	}
-	return []byte(line.Event), true
-}
-
 // RowBytesMax bounds a line of either form.
 const RowBytesMax = rowBytesMax
 

@@ -18,5 +18,13 @@ func init() {
 			name: "a witness counts as often as it signs", pkg: "tools/verify", test: "TestR81_AQuorumOfWitnesses",
 			patches: []patch{{"internal/audit/policy.go", `return string(o.key) == string(w.key) || o.id == w.id }):`, `return o.VKey == w.VKey && o.Label == f[0] }):`}},
 		},
+		fault{
+			name: "a row of a mirror says anything of its event", pkg: "tools/verify", test: "TestR80_AMirrorsRowsSayWhatTheirEventsSay",
+			patches: []patch{{"internal/audit/mirror.go", `return Line{Event: event, Seq: e.Seq, Wrong: wrong}`, `return Line{Event: event, Seq: e.Seq, Wrong: wrong[:0]}`}},
+		},
+		fault{
+			name: "of two keys in force one signature is enough", pkg: "internal/audit", test: "TestR81_AKeyOutOfForceIsRefused",
+			patches: []patch{{"internal/audit/keys.go", `i := max(at-1, 0); i <= at; i++ {`, `i := max(at, 0); i <= at; i++ {`}},
+		},
 	)
 }

@@ -50,53 +50,63 @@ var mirroring = part{
 
 // mirror reads a file of events, a line each.
 type mirror struct {
-	in   *bufio.Reader
-	line []byte
-	seq  uint64 // as the line says
-	err  error  // io.EOF at its end
+	in    *bufio.Reader
+	lines *audit.Lines
+	audit.Line
+	last   uint64 // event before that
+	rows   bool   // and it is in a row
+	signed []byte // the checkpoint, which ends them
+	wrong  string // with it
+	err    error  // io.EOF at its end
 }
 
-func newMirror(in io.Reader) *mirror {
-	m := &mirror{in: bufio.NewReaderSize(in, audit.RowBytesMax)}
+func newMirror(in io.Reader, lines *audit.Lines) *mirror {
+	m := &mirror{in: bufio.NewReaderSize(in, audit.RowBytesMax), lines: lines}
 	m.next()
 	return m
 }
 
 func (m *mirror) next() {
-	m.line, m.err = m.in.ReadSlice('\n')
+	b := m.read()
+	if m.err != nil {
+		return
+	}
+	if m.Line = m.lines.Read(b); m.Checkpoint == nil {
+		m.last, m.rows = max(m.Seq, m.last+1), !bytes.Equal(m.Event, b)
+		return
+	}
+	m.signed, m.wrong = bytes.Clone(m.Checkpoint), m.Wrong
+	if m.read(); m.err == nil && m.wrong == "" {
+		m.wrong = "a line after the checkpoint"
+	}
+	if m.err == nil {
+		m.err = io.EOF
+	}
+}
+
+func (m *mirror) read() (line []byte) {
+	line, m.err = m.in.ReadSlice('\n')
 	switch {
 	case errors.Is(m.err, bufio.ErrBufferFull):
 		m.err = fmt.Errorf("a line of over %d bytes", audit.RowBytesMax)
-		return
-	case m.err == io.EOF && len(m.line) > 0: // the last line, cut or unended
+	case m.err == io.EOF && len(line) > 0: // the last line, cut or unended
 		m.err = nil
-	case m.err != nil:
-		return
 	}
-	m.line = bytes.TrimSuffix(m.line, []byte("\n"))
-	m.seq = 0
-	if e, err := events.Parse(m.line); err == nil {
-		m.seq = e.Seq
-		return
-	}
-	event, ok := audit.RowEvent(m.line)
-	if ok && len(event) == 0 { // the checkpoint, which ends them
-		m.next()
-		return
-	}
-	if e, err := events.Parse(event); ok && err == nil {
-		m.line, m.seq = event, e.Seq
-	}
+	return bytes.TrimSuffix(line, []byte("\n"))
 }
 
 // compareMirror compares the log with the mirror, from the mirror's first event.
 func (a *arguments) compareMirror(source *audit.Source, in io.Reader, r *audit.Report) audit.Check {
 	check := audit.Check{Name: "mirror", Status: audit.Pass}
-	m := newMirror(in)
+	var created []byte
+	if err := source.Events(1, 1, func(_ uint64, b []byte) error { created = bytes.Clone(b); return nil }); err != nil {
+		return audit.Check{Name: "mirror", Status: audit.Impossible, Open: "event 1 cannot be read: " + err.Error()}
+	}
+	m := newMirror(in, audit.LinesOf(created))
 	if m.err != nil {
 		return audit.Check{Name: "mirror", Status: audit.Impossible, Open: "the mirror holds no event: " + m.err.Error()}
 	}
-	if m.seq == 0 && !bytes.HasPrefix(m.line, []byte(`{"`)) {
+	if m.Seq == 0 && !bytes.HasPrefix(m.Event, []byte(`{"`)) {
 		return audit.Check{Name: "mirror", Status: audit.Impossible, Open: "this is no file of events, one a line, as ledgerd tail or ledgerd export --format jsonl or cloudevents writes them"}
 	}
 	fault := func(seq uint64, expected, found string) {
@@ -107,18 +117,21 @@ func (a *arguments) compareMirror(source *audit.Source, in io.Reader, r *audit.R
 			r.FaultsMore++
 		}
 	}
-	first, compared := max(m.seq, 1), uint64(0)
+	first, compared := max(m.Seq, 1), uint64(0)
 	err := source.Events(first, source.Size, func(seq uint64, b []byte) error {
 		switch {
 		case m.err != nil:
 			return m.err
-		case bytes.Equal(m.line, b):
+		case bytes.Equal(m.Event, b):
 			compared++
-		case m.seq > seq:
-			fault(seq, "event "+events.LeafHash(b).String()+" as in the log", fmt.Sprintf("none: the mirror goes on with event %d", m.seq))
+		case m.Seq > seq:
+			fault(seq, "event "+events.LeafHash(b).String()+" as in the log", fmt.Sprintf("none: the mirror goes on with event %d", m.Seq))
 			return nil
 		default:
-			fault(seq, "event "+events.LeafHash(b).String()+" as in the log", "event "+events.LeafHash(m.line).String())
+			fault(seq, "event "+events.LeafHash(b).String()+" as in the log", "event "+events.LeafHash(m.Event).String())
+		}
+		if m.Wrong != "" {
+			fault(seq, "a line that says of its event what is so", m.Wrong)
 		}
 		m.next()
 		return nil
@@ -131,7 +144,7 @@ func (a *arguments) compareMirror(source *audit.Source, in io.Reader, r *audit.R
 			check.Status = audit.Impossible
 		}
 	case m.err == nil: // the log has ended before it
-		fault(source.Size+1, "the end of the log", "another event in the mirror: "+events.LeafHash(m.line).String())
+		fault(source.Size+1, "the end of the log", "another event in the mirror: "+events.LeafHash(m.Event).String())
 	default:
 		if end := first + compared - 1; end < source.Size && check.Status == audit.Pass {
 			check.Open = fmt.Sprintf("the mirror ends at event %d; %d–%d were not compared", end, end+1, source.Size)
@@ -140,5 +153,30 @@ func (a *arguments) compareMirror(source *audit.Source, in io.Reader, r *audit.R
 			check.Open = fmt.Sprintf("the mirror begins at event %d; ", first) + check.Open
 		}
 	}
+	if m.signed != nil {
+		check.Text += "; " + m.ends(r, fault)
+	} else if m.rows && errors.Is(m.err, io.EOF) {
+		check.Text += "; no checkpoint ends them, as one does in an export"
+	}
 	return check
+}
+
+// ends holds the mirror's checkpoint against the events before it, and says what of
+// it was looked at.
+func (m *mirror) ends(r *audit.Report, fault func(seq uint64, expected, found string)) string {
+	root, said := "", "the checkpoint behind them is of their number, its root was not compared"
+	if m.last == r.Events {
+		root, said = r.Root, "the checkpoint behind them has their root"
+	}
+	wrong := m.wrong
+	if wrong == "" {
+		if err := audit.Covers(m.signed, m.last, root); err != nil {
+			wrong = err.Error()
+		}
+	}
+	if wrong != "" {
+		fault(0, "the checkpoint of the events before it, and nothing behind it", wrong)
+		return "what ends them is not their checkpoint"
+	}
+	return said + "; who signed it was not looked at"
 }

@@ -34,7 +34,7 @@ func TestMistakesOfTheAuditor(t *testing.T) {
 		if err := audit.WriteRows(&rows, other.Source(), format); err != nil {
 			t.Fatal(err)
 		}
-		if exit, r := verifyJSON(t, "--export", dir, "--vkey", p.log.VKey, "--mirror", p.file("rows", rows.Bytes())); exit != 1 || len(r.Faults) != 1 || r.Faults[0].Seq != 40 {
+		if exit, r := verifyJSON(t, "--export", dir, "--vkey", p.log.VKey, "--mirror", p.file("rows", rows.Bytes())); exit != 1 || len(r.Faults) != 2 || r.Faults[0].Seq != 40 { // the event, and the checkpoint that covers it
 			t.Errorf("another log's %s: exit %d: %+v", format, exit, r)
 		}
 	}
