@@ -74,7 +74,7 @@ func (v *Verifier) previousCheck() (c Check, said bool) {
 		return Check{Name: name, Status: Impossible, Open: fmt.Sprintf(format, args...)}, true
 	}
 	kept, key, err := v.opts.Before.read()
-	if err != nil {
+	if err != nil && !v.opts.Before.signedLater(kept, key) {
 		return impossible("the checkpoint remembered of the epoch before cannot be used: %v", err)
 	}
 	if v.named == nil {
@@ -109,8 +109,20 @@ func (b *Before) read() (kept Checkpoint, key note.Verifier, err error) {
 	}
 	if kept, err = openCheckpoint(b.Note, key); err == nil && kept.Size == 0 {
 		err = errors.New("it covers no event")
+	} else if id := signedAs(b.Note, key.Name()); err != nil && kept.Origin == key.Name() && id != "" && id != fmt.Sprintf("%08x", key.KeyHash()) {
+		err = fmt.Errorf("%w; key %s signed it: if that log's key was rotated, give that log (--previous-export, --previous-data), or that key once you know it", err, id)
 	}
 	return kept, key, err
+}
+
+// signedLater reports whether the log before shows that the remembered checkpoint is
+// one of its own, signed by keys that the given one handed over to.
+func (b *Before) signedLater(kept Checkpoint, key note.Verifier) bool {
+	if b.Log == nil || key == nil || kept.Size == 0 || kept.Origin != key.Name() || kept.Size > b.Size {
+		return false
+	}
+	r, err := b.Log(Options{VKey: b.VKey, Remembered: b.Note, FaultsMax: 1})
+	return err == nil && r.Exit == ExitPass && slices.ContainsFunc(r.Completeness.Checks, func(c Check) bool { return c.Name == "remembered" && c.Status == Pass })
 }
 
 // succeeds holds what event 1 names against what is remembered, as far as that

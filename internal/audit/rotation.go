@@ -74,7 +74,7 @@ func (k *Keys) Open(signed []byte) (Checkpoint, error) {
 	}
 	t := k.signer(c.Size)
 	if t == nil {
-		return c, fmt.Errorf("it is of size %d, and the pinned key %s signs from event %d on", c.Size, k.terms[k.pinned].id(), k.terms[k.pinned].from)
+		return c, fmt.Errorf("it is of size %d, and the pinned key %s signs from event %d on: check it under the key you had then, or have a newer proof made", c.Size, k.terms[k.pinned].id(), k.terms[k.pinned].from)
 	}
 	ids := signers(signed)
 	if _, err = openCheckpoint(signed, t.verifier); err == nil || c.Origin != k.Origin() || slices.Contains(ids, idOf(t.verifier)) {
@@ -104,7 +104,7 @@ func rotatedHint(signed []byte, origin string, err error) error {
 	if id == "" {
 		return err
 	}
-	return fmt.Errorf("%w; key %s signed it: if the log's key was rotated, its rotations (ledgerd proof rotations) show whether the pinned key handed over to it; or run verify on the log (--data, --export or --server) with this --vkey, and if it passes pin the newer key", err, id)
+	return fmt.Errorf("%w; key %s signed it: if the log's key was rotated, its rotations (ledgerd proof rotations) show whether the pinned key handed over to it; or run verify on the log (--data, --export or --server) with this --vkey, and if it passes pin the newer key. If the pinned key is the newer one, check this under the key you had before it, or have a newer proof made", err, id)
 }
 
 // Unknown reports whether a note is signed under the log's name by a key of which

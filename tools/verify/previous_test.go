@@ -151,10 +151,16 @@ func TestR81_AnEpochAfterARotation(t *testing.T) {
 		exit       int
 		found      string
 	}{
-		"remembered before, shown":      {l, before, old.VKey, log, audit.ExitPass, "holds every event of the remembered size 12"},
-		"remembered before, no log":     {l, before, old.VKey, nil, audit.ExitFail, "was rotated, only the log shows it"},
-		"remembered after, the new key": {l, put(t, "after", noteBy(old, 20, 2)), old.Next[0], nil, audit.ExitPass, "continues"},
-		"named by the retired key":      {forged, before, old.VKey, log, audit.ExitFail, "in force"},
+		"remembered before, shown":                  {l, before, old.VKey, log, audit.ExitPass, "holds every event of the remembered size 12"},
+		"remembered before, no log":                 {l, before, old.VKey, nil, audit.ExitFail, "was rotated, only the log shows it"},
+		"remembered after, the new key":             {l, put(t, "after", noteBy(old, 20, 2)), old.Next[0], nil, audit.ExitPass, "continues"},
+		"remembered after, the old key":             {l, put(t, "after", noteBy(old, 20, 2)), old.VKey, log, audit.ExitPass, "continues"},
+		"remembered between, the old key":           {l, put(t, "after", noteBy(old, 18, 2)), old.VKey, log, audit.ExitPass, "holds every event of the remembered size 18"},
+		"remembered after, the old key, no log":     {l, put(t, "after", noteBy(old, 20, 2)), old.VKey, nil, audit.ExitImpossible, "if that log's key was rotated, give that log"},
+		"remembered of a stranger":                  {l, put(t, "after", noteBy(old, 20, 9)), old.VKey, log, audit.ExitImpossible, "cannot be used"},
+		"remembered of the retired key":             {l, put(t, "after", noteBy(old, 20, 1)), old.VKey, log, audit.ExitImpossible, "could not"},
+		"remembered after, an earlier one is named": {next(newOrigin, named(old, noteBy(old, 12, 1))), put(t, "after", noteBy(old, 20, 2)), old.VKey, log, audit.ExitFail, "8 events that were seen are left out"},
+		"named by the retired key":                  {forged, before, old.VKey, log, audit.ExitFail, "in force"},
 	} {
 		says(t, c.exit, c.found, append([]string{"--export", export(t, c.log.Files()), "--vkey", c.log.VKey, "--previous", c.note, "--previous-vkey", c.vkey}, c.more...)...)
 		if t.Failed() {
