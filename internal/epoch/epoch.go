@@ -176,7 +176,7 @@ func (o *Options) verify(d *datadir.Dir, old *ledger.Old) (known, error) {
 	if last.Size <= d.Store.Durable() {
 		opts.Remembered = []byte(last.signed)
 	} else if err := signedBy(last, o.VKey, d.Store); err != nil {
-		return last, fmt.Errorf("%w: the last checkpoint known: %w", ErrDamage, err)
+		return last, fmt.Errorf("%w: the last checkpoint known: %w; if the log's key was rotated after event %d, the last of this copy, what a later key signed cannot be tied to it: give the newest one that a key in it signed", ErrDamage, err, d.Store.Durable())
 	}
 	report, err := audit.VerifyLog(source, opts)
 	switch {
