@@ -182,11 +182,6 @@ func signers(signed []byte) (ids []keyID) {
 	return ids
 }
 
-// names reports whether a note has a signature line of a key, good or not.
-func names(signed []byte, key note.Verifier) bool {
-	return slices.Contains(signers(signed), idOf(key))
-}
-
 // keysCheck holds every handing over from one key to the next against the log:
 // a note that both have signed, of a size at which both were in force.
 func (v *Verifier) keysCheck() Check {

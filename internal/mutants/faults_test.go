@@ -669,7 +669,7 @@ var faults = []fault{
 	},
 	{
 		name: "a stream of other bytes passes", pkg: "tools/verify", test: "TestAttacks",
-		patches: []patch{{"tools/verify/mirror.go", `case bytes.Equal(m.line, b):`, `case m.seq == seq:`}},
+		patches: []patch{{"tools/verify/mirror.go", `case bytes.Equal(m.Event, b):`, `case m.Seq == seq:`}},
 	},
 
 	// What operators see.
