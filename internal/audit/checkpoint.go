@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/mod/sumdb/note"
 
@@ -62,15 +64,24 @@ func readCheckpoint(signed []byte) (Checkpoint, error) {
 	if !ok || len(root) != len(c.Root) {
 		return c, fmt.Errorf("%w: root %s", errNote, quote(lines[2]))
 	}
+	if n := strings.Count(signatures, "\n"); n < 1 || n > signaturesMax || !utf8.ValidString(signatures) {
+		return c, fmt.Errorf("%w: %d signature lines in UTF-8, want 1 to %d", errNote, n, signaturesMax)
+	}
 	for line := range strings.Lines(signatures) {
 		name, b64, _ := strings.Cut(strings.TrimPrefix(line, "— "), " ")
 		sig, ok := canonicalBase64(strings.TrimSuffix(b64, "\n"))
-		if !strings.HasPrefix(line, "— ") || !strings.HasSuffix(line, "\n") || name == "" || !ok || len(sig) < 5 {
+		if !strings.HasPrefix(line, "— ") || !strings.HasSuffix(line, "\n") || name == "" || strings.ContainsFunc(name, noName) || !ok || len(sig) < 5 {
 			return c, fmt.Errorf("%w: signature line %s", errNote, quote(line))
 		}
 	}
 	return Checkpoint{lines[0], size, events.Hash(root)}, nil
 }
+
+// signaturesMax is how many lines a signed note may have, as in C2SP.
+const signaturesMax = 100
+
+// noName reports what the name of a key may not have.
+func noName(r rune) bool { return r == '+' || r < ' ' || unicode.IsSpace(r) }
 
 func canonicalBase64(s string) ([]byte, bool) {
 	b, err := base64.StdEncoding.Strict().DecodeString(s)

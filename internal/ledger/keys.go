@@ -140,8 +140,15 @@ func readSigning(dir string) (list []signingKey, err error) {
 	}
 }
 
+// readKeyText reads a key's file. What is none could block, or have no end.
 func readKeyText(dir, name string) (string, error) {
-	b, err := os.ReadFile(filepath.Join(dir, name))
+	path := filepath.Join(dir, name)
+	if info, err := os.Stat(path); err != nil {
+		return "", err
+	} else if !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s is no regular file", path)
+	}
+	b, err := os.ReadFile(path)
 	return strings.TrimSpace(string(b)), err
 }
 
