@@ -328,7 +328,7 @@ var faults = []fault{
 	{
 		name: "missing denial event", pkg: "internal/natsapi", test: "TestR5_R8_AForeignWriteChangesNothing",
 		patches: []patch{{"internal/ledger/ledger.go", `	if err := w.outcome(p, j.outcome, now); err != nil {`, `	if !j.outcome.Decision.Allowed {
-		j.sealed = sealedEvent{event: events.Event{Seq: l.state.Seq, Body: j.outcome.Decision}}
+		j.sealed = &sealedEvent{event: events.Event{Seq: l.state.Seq, Body: j.outcome.Decision}}
 		return nil
 	}
 	if err := w.outcome(p, j.outcome, now); err != nil {`}},
@@ -336,7 +336,7 @@ var faults = []fault{
 	{
 		name: "an allow that is only counted", pkg: "internal/sim", test: "TestFixedSeeds",
 		patches: []patch{{"internal/ledger/ledger.go", `	if err := w.outcome(p, j.outcome, now); err != nil {`, `	if j.outcome.Decision.Allowed && p.Operation == "memory.read" {
-		j.sealed = sealedEvent{event: events.Event{Seq: l.state.Seq, Body: j.outcome.Decision}}
+		j.sealed = &sealedEvent{event: events.Event{Seq: l.state.Seq, Body: j.outcome.Decision}}
 		return nil
 	}
 	if err := w.outcome(p, j.outcome, now); err != nil {`}},
