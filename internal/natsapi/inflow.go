@@ -43,7 +43,8 @@ func (c inflowConn) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// wait returns once few enough wait. If none is handled for a while, what seems
+// wait returns once few enough wait. It must not lock the connection, which reads
+// the server's greeting with its lock held when it connects anew. If none is handled for a while, what seems
 // to wait was sent to others on this connection, or was dropped.
 func (f *inflow) wait() {
 	nc := f.nc.Load()
@@ -52,7 +53,7 @@ func (f *inflow) wait() {
 	}
 	since, last := time.Now(), f.handled.Load()
 	for {
-		in, handled := nc.Stats().InMsgs, f.handled.Load()
+		in, handled := atomic.LoadUint64(&nc.InMsgs), f.handled.Load()
 		waiting := int64(in - f.lost - handled)
 		switch {
 		case waiting < 0: // what seemed lost has been handled after all

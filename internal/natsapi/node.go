@@ -45,10 +45,11 @@ type Node struct {
 	kept     tally // of denied, since the start
 	log      *slog.Logger
 
-	cancel  context.CancelFunc
-	running sync.WaitGroup
-	failed  chan error
-	counted events.Time // up to when refusals have been summarised
+	cancel   context.CancelFunc
+	running  sync.WaitGroup
+	failed   chan error
+	counting sync.Mutex  // of summary, and of what follows
+	counted  events.Time // up to when refusals have been summarised
 }
 
 // Look returns a check for ledger.Options.Look: the stream in storeDir, if
@@ -266,6 +267,8 @@ func (n *Node) summarise(ctx context.Context) {
 }
 
 func (n *Node) summary() {
+	n.counting.Lock() // Drain is in another goroutine
+	defer n.counting.Unlock()
 	from, to := n.counted, n.ledger.Time()
 	for _, r := range n.denied.Drain() {
 		n.note(&events.TransportDenied{Refusals: refusals(r, from, to)})
