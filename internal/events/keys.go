@@ -63,6 +63,13 @@ func (b *KeyRetired) fields(c *coder) {
 	c.optStr("checkpoint", &b.Checkpoint)
 }
 
+// KeyText is the base64 of a verifier key, without its name and id. Neither of
+// those has a plus; base64 may.
+func KeyText(verifierKey string) string {
+	parts := strings.SplitN(verifierKey, "+", 3)
+	return parts[len(parts)-1]
+}
+
 // ValidVerifierKey reports whether text is the verifier key of an Ed25519 key
 // called name: name+id+key, the id being that of name and key.
 func ValidVerifierKey(text, name string) bool {

@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -61,7 +60,11 @@ func (b *batch) leave() {
 // passing reports whether nothing of an operation's outcome stays behind when it
 // has been answered: no run, no policy, no erasure.
 func passing(operation string) bool {
-	return slices.Contains([]string{"memory.read", "memory.write", "action.authorize", "sop.validate"}, operation)
+	switch operation {
+	case "memory.read", "memory.write", "action.authorize", "sop.validate":
+		return true
+	}
+	return false
 }
 
 func newOutcome() *Outcome { return outcomes.Get().(*Outcome) }

@@ -388,16 +388,17 @@ type inflight struct {
 // the first.) It returns at the first answer that is an error.
 func (f *Feed) pump(ctx context.Context, tail uint64) error {
 	var window []inflight
+	answered := tail
 	oldest := func() error {
 		p := window[0]
-		window = window[1:]
+		window, answered = window[1:], p.seq
 		return f.await(ctx, p)
 	}
 	next, before := tail+1, ""
 	for {
 		if to := min(f.src.Durable(), next+feedChunk-1); next <= to {
 			err := f.read(next, to, func(seq uint64, event []byte) error {
-				for len(window) > 0 && seq-f.published() > feedWindow {
+				for len(window) > 0 && seq-answered > feedWindow {
 					if err := oldest(); err != nil {
 						return err
 					}
@@ -435,8 +436,6 @@ func (f *Feed) pump(ctx context.Context, tail uint64) error {
 		}
 	}
 }
-
-func (f *Feed) published() uint64 { return f.Status().Published }
 
 // read calls fn for the events from … to, and tells a fault of the log from an
 // error of fn's.

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/ledger"
@@ -50,16 +49,11 @@ func (r *run) created(found logged, b *events.LedgerCreated) {
 		r.find(found.Seq, "a verifier key called "+b.Origin+" for checkpoints", quote(b.CheckpointKey))
 	case !events.ValidVerifierKey(b.PermitKey, permit):
 		r.find(found.Seq, "a verifier key called "+permit+" for permits", quote(b.PermitKey))
-	case keyBytes(b.PermitKey) == keyBytes(b.CheckpointKey):
+	case events.KeyText(b.PermitKey) == events.KeyText(b.CheckpointKey):
 		r.find(found.Seq, "a key of their own for permits", "that of checkpoints")
 	case !policy.ValidSigners(b.PolicySigners):
 		r.find(found.Seq, "public keys of NATS users as signers, each once and in order", fmt.Sprint(b.PolicySigners))
 	}
-}
-
-// keyBytes is what a verifier key says of the key, without its name and id.
-func keyBytes(verifierKey string) string {
-	return verifierKey[strings.LastIndexByte(verifierKey, '+')+1:]
 }
 
 // transportCodes are those that the NATS server's refusals are counted under.
@@ -156,7 +150,7 @@ func (r *run) ownKey(e *events.Event) {
 	}
 	for _, list := range [][]projection.SigningKey{r.s.CheckpointKeys(), r.s.PermitKeys()} {
 		for _, k := range list {
-			if keyBytes(k.Public) == keyBytes(b.PublicKey) {
+			if events.KeyText(k.Public) == events.KeyText(b.PublicKey) {
 				r.find(e.Seq, "a new key", fmt.Sprintf("the one that event %d brought as %s", k.From, k.Public))
 			}
 		}

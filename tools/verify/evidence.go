@@ -113,8 +113,7 @@ func (b *dossier) key() {
 	b.files["vkey"], b.with = []byte(b.report.Key+"\n"), "--vkey @vkey"
 	b.keys, _ = audit.Pin(b.report.Key)
 	for _, vkey := range b.vkeys() {
-		parts := strings.SplitN(vkey, "+", 3) // the last of which may have a plus of its own
-		raw, err := base64.StdEncoding.DecodeString(parts[len(parts)-1])
+		raw, err := base64.StdEncoding.DecodeString(events.KeyText(vkey))
 		if err != nil || len(raw) != 1+ed25519.PublicKeySize || raw[0] != 1 {
 			continue
 		}
