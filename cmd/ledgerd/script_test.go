@@ -28,6 +28,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/ledgerd/ledgerd/client"
+	"github.com/ledgerd/ledgerd/internal/audit"
+	"github.com/ledgerd/ledgerd/internal/datadir"
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/ledger"
 	"github.com/ledgerd/ledgerd/internal/replay/replaytest"
@@ -57,6 +59,7 @@ func TestScript(t *testing.T) {
 			"fetch":    fetch,
 			"tree":     tree,
 			"nowhere":  nowhere,
+			"signed":   signed,
 			"somewhere": func(ts *testscript.TestScript, _ bool, args []string) {
 				if len(holders(ts, args)) == 0 {
 					ts.Fatalf("%s is not below %s", args[1], args[0])
@@ -119,6 +122,23 @@ func ready(ts *testscript.TestScript, _ bool, args []string) {
 	_, address, _ := strings.Cut(r.NATS, "://")
 	ts.Setenv("ADDRESS", address)
 	ts.Setenv("ORIGIN", r.Origin)
+}
+
+// signed DIR waits until the checkpoint of a ledger at work is of all its events:
+// an export ends there, and it comes up to a tenth of a second behind an answer.
+func signed(ts *testscript.TestScript, _ bool, args []string) {
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		d, err := datadir.Open(ts.MkAbs(args[0]))
+		ts.Check(err)
+		s := d.Source()
+		ts.Check(d.Close())
+		switch {
+		case audit.SizeOf(s.Checkpoint) >= s.Size:
+			return
+		case time.Now().After(end):
+			ts.Fatalf("the checkpoint is of %d of %d events", audit.SizeOf(s.Checkpoint), s.Size)
+		}
+	}
 }
 
 // tree DIR FILE writes to FILE what DIR holds: path, mode and digest of every
