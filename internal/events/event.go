@@ -165,7 +165,7 @@ func (e *Event) uuid(c *coder) {
 		return
 	}
 	if !c.reading {
-		c.buf = append(appendUUID(append(c.buf, '"'), id), '"')
+		c.buf = append(AppendUUID(append(c.buf, '"'), id), '"')
 	}
 }
 
@@ -176,7 +176,8 @@ func uuidOf(b []byte) (id [16]byte, ok bool) {
 		unhex(id[6:8], b[14:18]) && unhex(id[8:10], b[19:23]) && unhex(id[10:16], b[24:36])
 }
 
-func appendUUID(dst []byte, id [16]byte) []byte {
+// AppendUUID appends the text form of id.
+func AppendUUID(dst []byte, id [16]byte) []byte {
 	dst = append(hex.AppendEncode(dst, id[0:4]), '-')
 	dst = append(hex.AppendEncode(dst, id[4:6]), '-')
 	dst = append(hex.AppendEncode(dst, id[6:8]), '-')

@@ -211,11 +211,11 @@ func (l *Ledger) reply(j *job) (*wire.Reply, error) {
 	if j.outcome.Retry != 0 {
 		return l.recorded(j.outcome.Retry)
 	}
-	o, r := j.outcome, &wire.Reply{}
-	if passing(o.Decision.Operation) { // nothing waits to be answered later
-		r = &l.told
+	o, r := j.outcome, &l.told
+	if !passing(o.Decision.Operation) { // may have to wait
+		r = &told{}
 	}
-	*r = wire.Reply{Decision: o.Decision, Seq: j.sealed.event.Seq, EventID: events.UUIDString(j.sealed.event.ID), Hash: j.sealed.leaf, Faults: o.Faults, Steps: r.Steps[:0]}
+	r.Reply = wire.Reply{Decision: o.Decision, Seq: j.sealed.event.Seq, EventID: j.sealed.event.ID, Hash: j.sealed.leaf, Faults: o.Faults, Steps: r.Steps[:0]}
 	r.Steps = slices.Grow(r.Steps, len(o.Steps))
 	for _, step := range o.Steps {
 		r.Steps = append(r.Steps, wire.Step{StepID: step.StepID, Action: step.Action, Reason: reason.Code(step.Reason)})
@@ -225,7 +225,8 @@ func (l *Ledger) reply(j *job) (*wire.Reply, error) {
 	}
 	switch {
 	case o.Read != nil:
-		return r, l.addReading(r, o.Read)
+		r.Record = &r.record
+		return &r.Reply, l.showReading(r.Record, o.Read)
 	case o.Erased != nil:
 		r.Erased = o.Erased
 		if len(o.Effects) > 0 {
@@ -234,15 +235,24 @@ func (l *Ledger) reply(j *job) (*wire.Reply, error) {
 	case o.Deny != nil && o.Decision.Allowed:
 		r.Epoch, r.InFlight = o.Deny.Epoch, j.inFlight
 	case len(o.Effects) > 0 && o.Decision.Operation != "apply":
-		r.Record = changedRecord(o.Effects[len(o.Effects)-1].Body)
+		if showChanged(&r.record, o.Effects[len(o.Effects)-1].Body) {
+			r.Record = &r.record
+		}
 		if w, ok := j.proposal.Request.Body.(*wire.MemoryWrite); ok {
 			r.Record.Value = w.Value
 		}
 	}
-	return r, nil
+	return &r.Reply, nil
 }
 
-func (l *Ledger) addReading(r *wire.Reply, read *Reading) error {
+// told is a reply, and room for the record that is in most.
+type told struct {
+	wire.Reply
+	record wire.Record
+}
+
+// showReading makes r the record that was read.
+func (l *Ledger) showReading(r *wire.Record, read *Reading) error {
 	rec := read.Record
 	value := read.Combined
 	if value == nil {
@@ -251,7 +261,7 @@ func (l *Ledger) addReading(r *wire.Reply, read *Reading) error {
 			return err
 		}
 	}
-	r.Record = &wire.Record{
+	*r = wire.Record{
 		Namespace: rec.Namespace, Key: rec.Key, Value: value, Owner: rec.Owner,
 		Visibility: rec.Visibility, Class: string(read.Class), Revision: rec.Revision, Expires: rec.Expires, RunID: rec.RunID, Contributors: read.Contributors,
 	}
@@ -260,17 +270,28 @@ func (l *Ledger) addReading(r *wire.Reply, read *Reading) error {
 
 // changedRecord is the record that a memory event leaves, nil for any other.
 func changedRecord(b events.Body) *wire.Record {
+	r := &wire.Record{}
+	if !showChanged(r, b) {
+		return nil
+	}
+	return r
+}
+
+// showChanged is changedRecord in r, which it leaves alone where there is none.
+func showChanged(r *wire.Record, b events.Body) bool {
 	var rec *events.Record
-	var written events.MemoryWritten
+	var expires events.Time
+	runID := ""
 	switch b := b.(type) {
 	case *events.MemoryWritten:
-		rec, written = &b.Record, *b
+		rec, expires, runID = &b.Record, b.Expires, b.RunID
 	case *events.MemoryDeleted:
 		rec = &b.Record
 	default:
-		return nil
+		return false
 	}
-	return &wire.Record{Namespace: rec.Namespace, Key: rec.Key, Owner: rec.Owner, Visibility: rec.Visibility, Class: rec.Class, Revision: rec.Revision, Expires: written.Expires, RunID: written.RunID}
+	*r = wire.Record{Namespace: rec.Namespace, Key: rec.Key, Owner: rec.Owner, Visibility: rec.Visibility, Class: rec.Class, Revision: rec.Revision, Expires: expires, RunID: runID}
+	return true
 }
 
 // value is a record's canonical value, from its payload.
@@ -322,7 +343,7 @@ func (l *Ledger) recorded(seq uint64) (*wire.Reply, error) {
 	if !ok {
 		return nil, fmt.Errorf("event %d is no decision", seq)
 	}
-	r := &wire.Reply{Decision: d, Seq: seq, EventID: events.UUIDString(e.ID), Hash: leaf}
+	r := &wire.Reply{Decision: d, Seq: seq, EventID: e.ID, Hash: leaf}
 	if r.Steps, err = l.recordedSteps(seq, d); err != nil {
 		return nil, err
 	}

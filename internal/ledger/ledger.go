@@ -102,9 +102,9 @@ type Ledger struct {
 	room       room   // for the next batch
 	encoder    events.Encoder
 
-	waiters   waiters    // owned by the goroutine of answerAll
-	told      wire.Reply // the same: the last that did not have to wait
-	replyRoom []byte     // the same: its bytes
+	waiters   waiters // owned by the goroutine of answerAll
+	told      told    // the same: the last reply that did not have to wait
+	replyRoom []byte  // the same: its bytes
 
 	// Shared.
 	intake    intake

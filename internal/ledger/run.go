@@ -478,13 +478,13 @@ func (l *Ledger) addResult(result *wire.StepResult, v *runView, i int) {
 	case m.changed != nil:
 		result.Record = m.changed
 	case m.read != nil:
-		var r wire.Reply
-		if err := l.addReading(&r, m.read); err != nil {
+		r := &wire.Record{}
+		if err := l.showReading(r, m.read); err != nil {
 			l.log.Error("a record read by a run does not open", "run", v.run.ID, "error", err)
 			result.Omitted = true
 			return
 		}
-		result.Record = r.Record
+		result.Record = r
 	}
 }
 

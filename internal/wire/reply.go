@@ -63,7 +63,7 @@ type InFlight struct{ RunID, StepID, Action, OperationID, Agent string }
 type Reply struct {
 	Decision  *events.Decision
 	Seq       uint64 // with EventID and Hash the receipt
-	EventID   string
+	EventID   [16]byte
 	Hash      events.Hash
 	Record    *Record
 	Steps     []Step
@@ -106,7 +106,8 @@ func (r *Reply) EncodeIn(room []byte) []byte {
 	w.str("resource", d.Resource)
 	w.str("policy_version", d.PolicyVersion)
 	w.uint("seq", r.Seq)
-	w.str("event_id", r.EventID)
+	w.key("event_id")
+	w.buf = append(events.AppendUUID(append(w.buf, '"'), r.EventID), '"')
 	w.key("hash")
 	w.buf = append(r.Hash.Append(append(w.buf, '"')), '"')
 	w.optStr("operation_id", d.OperationID)

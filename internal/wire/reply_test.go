@@ -16,7 +16,7 @@ func decision(code reason.Code) *events.Decision {
 	}
 }
 
-const receipt = `"seq":7,"event_id":"e","hash":"` + "0000000000000000000000000000000000000000000000000000000000000000" + `","operation_id":"op"`
+const receipt = `"seq":7,"event_id":"01000000-0000-0000-0000-0000000000ff","hash":"` + "0000000000000000000000000000000000000000000000000000000000000000" + `","operation_id":"op"`
 
 func TestReplyShapes(t *testing.T) {
 	head := func(code reason.Code) string {
@@ -68,7 +68,7 @@ func TestReplyShapes(t *testing.T) {
 			head(reason.PolicyInvalid) + `,"failed":["document 1: 2:3: \"\n\u001b[2J"]}`,
 		},
 	} {
-		c.reply.Seq, c.reply.EventID = 7, "e"
+		c.reply.Seq, c.reply.EventID = 7, [16]byte{0: 1, 15: 0xff}
 		got := string(c.reply.Encode())
 		if got != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", name, got, c.want)

@@ -22,7 +22,7 @@ func TestR81_ForgedReplies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := wire.Reply{Decision: e.Body.(*events.Decision), Seq: e.Seq, EventID: events.UUIDString(e.ID), Hash: events.LeafHash(l.Entries[seq-1])}
+	of := wire.Reply{Decision: e.Body.(*events.Decision), Seq: e.Seq, EventID: e.ID, Hash: events.LeafHash(l.Entries[seq-1])}
 	told := string(of.Encode())
 	of.Full = true
 	full := string(of.Encode())
@@ -73,7 +73,7 @@ func TestR81_ForgedReplies(t *testing.T) {
 	written := of
 	written.Seq, written.Hash = 6, events.LeafHash(l.Entries[5])
 	w, _ := events.Parse(l.Entries[5])
-	written.EventID = events.UUIDString(w.ID)
+	written.EventID = w.ID
 	if got, r := verifyJSON(t, "--export", dir, "--receipt", p.file("reply", written.Encode()), "--vkey", l.VKey); got != 1 || !failed(r, "receipt") {
 		t.Errorf("a reply of what is no decision: exit %d: %+v", got, r)
 	}
