@@ -374,8 +374,9 @@ func (j *judge) find(r *wire.MemoryRead) reason.Code {
 	}
 	hidden := ""
 	levels := 0
+	named, now := j.s.Named(r.Namespace, r.Key), j.now()
 	for a := j.agent; a != nil; a = a.Parent {
-		if record := j.s.Live(a.ID, r.Namespace, r.Key, j.now()); record != nil {
+		if record := named.Of(a.ID); j.s.Stands(record, now) {
 			if j.s.Visible(record, levels) {
 				j.d.Owner = a.ID
 				j.show(Reading{Record: record, Class: j.s.ClassOf(record)})

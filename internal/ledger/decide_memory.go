@@ -28,8 +28,9 @@ func (j *judge) mandatory(namespace, key string) (value []byte, read int, ok boo
 		return nil, 0, false
 	}
 	var values [][]byte
+	named, now := j.s.Named(namespace, key), j.now()
 	for a := j.agent; a != nil; a = a.Parent {
-		if record := j.s.Live(a.ID, namespace, key, j.now()); record != nil {
+		if record := named.Of(a.ID); j.s.Stands(record, now) {
 			values = append(values, record.Mandatory)
 			read += len(record.Mandatory)
 		}
@@ -47,10 +48,11 @@ func (j *judge) readCombined(namespace, key string) reason.Code {
 	var owners []string
 	mistyped := "" // nearest visible owner of a value of the wrong type
 	levels := 0
+	named, now := j.s.Named(namespace, key), j.now()
 	for a := j.agent; a != nil; a = a.Parent {
-		record := j.s.Live(a.ID, namespace, key, j.now())
+		record := named.Of(a.ID)
 		switch {
-		case record == nil:
+		case !j.s.Stands(record, now):
 		case !j.s.Visible(record, levels):
 			if hidden == nil {
 				hidden = record

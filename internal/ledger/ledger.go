@@ -13,6 +13,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,7 +94,7 @@ type Ledger struct {
 
 	// Owned by the goroutine of Run.
 	state      *projection.State
-	recent     map[uint64]prior      // requests with an operation id, by decision, until durable
+	recent     []prior               // requests with an operation id, in order, until durable
 	flying     []*batch              // that sealed something, until they are durable
 	procedures map[string]*procedure // of open runs
 	flights    flights
@@ -365,11 +366,8 @@ func (l *Ledger) judge(b *batch) error {
 // judgeAll decides and seals every job of b.
 func (l *Ledger) judgeAll(b *batch) (*sealing, error) {
 	durable := l.reads.Durable()
-	for seq := range l.recent {
-		if seq <= durable {
-			delete(l.recent, seq)
-		}
-	}
+	settled, _ := l.recentAt(durable + 1)
+	l.recent = slices.Delete(l.recent, 0, settled)
 	for len(l.flying) > 0 && l.flying[0].last() <= durable {
 		l.flying[0].leave()
 		l.flying = slices.Delete(l.flying, 0, 1)
@@ -541,8 +539,10 @@ func (l *Ledger) fillIn(w *sealing, p *Proposal, now events.Time) error {
 			return nil
 		}
 	}
-	first, ok := l.recent[op.Seq]
-	if !ok {
+	var first prior
+	if at, ok := l.recentAt(op.Seq); ok {
+		first = l.recent[at]
+	} else {
 		e, _, err := l.event(op.Seq)
 		if err != nil {
 			return err
@@ -572,10 +572,17 @@ func firstOf(p *Proposal, e *events.Event) *events.Event {
 	return e
 }
 
-// prior is a request and the operation id that it was first made under.
+// prior is a request and the operation id that it was first made under, with
+// decision seq.
 type prior struct {
+	seq         uint64
 	subject, id string
 	request     []byte
+}
+
+// recentAt is where in recent the decision seq is, or would be.
+func (l *Ledger) recentAt(seq uint64) (int, bool) {
+	return slices.BinarySearchFunc(l.recent, seq, func(p prior, seq uint64) int { return cmp.Compare(p.seq, seq) })
 }
 
 // payload opens the payload beside a durable event, which must be the one that

@@ -145,7 +145,6 @@ func (l *Ledger) startFrom(signed []byte) error {
 func load(o Options, log Log, sealKeys []sealKey) (*Ledger, error) {
 	l := &Ledger{
 		reads: log, log: o.Log, options: o, origin: log.Origin(),
-		recent:     map[uint64]prior{},
 		procedures: map[string]*procedure{},
 		flights:    newFlights(),
 		waiters:    waiters{byRun: map[string][]*waiting{}, last: map[string]runView{}, of: map[string]int{}, expired: make(chan *waiting)},

@@ -75,7 +75,7 @@ func (w *sealing) outcome(p *Proposal, o *Outcome, now events.Time) error {
 	if o.KeepsRequest(p) {
 		payload = sealedPayload(payloadOwner(p), salt, p.Request.Canonical)
 		if p.Request.OperationID != "" {
-			w.l.recent[w.l.state.Seq+1] = prior{p.Subject, p.Request.OperationID, p.Request.Canonical}
+			w.l.recent = append(w.l.recent, prior{w.l.state.Seq + 1, p.Subject, p.Request.OperationID, p.Request.Canonical})
 		}
 	}
 	if err := w.add(decision, payload); err != nil {

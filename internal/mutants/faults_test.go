@@ -240,8 +240,8 @@ var faults = []fault{
 	},
 	{
 		name: "a hidden mandatory record does not count", pkg: "internal/ledger", test: "TestR29_MandatoryRecordsCombine",
-		patches: []patch{{"internal/ledger/decide_memory.go", `record := j.s.Live(a.ID, namespace, key, j.now()); record != nil {
-			values`, `record := j.s.Live(a.ID, namespace, key, j.now()); record != nil && (a == j.agent || record.Visibility == "descendants") {
+		patches: []patch{{"internal/ledger/decide_memory.go", `record := named.Of(a.ID); j.s.Stands(record, now) {
+			values`, `record := named.Of(a.ID); j.s.Stands(record, now) && (a == j.agent || record.Visibility == "descendants") {
 			values`}},
 	},
 	{
@@ -529,8 +529,12 @@ var faults = []fault{
 `}},
 	},
 	{
+		name: "two runs of tree hashes over one another", pkg: "internal/store", test: "TestRunsOfTreeHashes",
+		patches: []patch{{"internal/store/tree.go", ` || follows && next < t.end() {`, ` {`}},
+	},
+	{
 		name: "read back without comparing, so that anything is signed", pkg: "internal/store", test: "TestRewrittenEventIsRefused",
-		patches: []patch{{"internal/store/read.go", `if string(b) != string(want[:]) {`, `if len(b) != len(want) {`}},
+		patches: []patch{{"internal/store/read.go", `if err == nil && was != h {`, `if err == nil && was != h && false {`}},
 	},
 
 	// The front door.
@@ -1010,7 +1014,7 @@ var faults = []fault{
 	},
 	{
 		name: "a snapshot that forgets what is counted", pkg: "internal/ledger", test: "TestR66_CountersAreWhatIsThere",
-		patches: []patch{{"internal/projection/snapshot.go", `	s.countRecord(s.records[name], rec)
+		patches: []patch{{"internal/projection/snapshot.go", `	s.countRecord(old, rec)
 `, ``}},
 	},
 	{

@@ -136,8 +136,8 @@ func (r *Record) describe() string {
 func RecordKey(owner, namespace, key string) string { return owner + ":" + namespace + "." + key }
 
 func recordsByText(s *State) map[string]*Record {
-	m := make(map[string]*Record, len(s.records))
-	for _, r := range s.records {
+	m := make(map[string]*Record, s.records.count)
+	for r := range s.records.all() {
 		m[RecordKey(r.Owner, r.Namespace, r.Key)] = r
 	}
 	return m

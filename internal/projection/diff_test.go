@@ -13,7 +13,7 @@ func TestDiff(t *testing.T) {
 	make := func() *State {
 		s := New()
 		s.agents["a"] = &Agent{ID: "a", Depth: 1, Declared: []string{"memory.read"}}
-		s.records[recordName{"a", "notes", "k"}] = &Record{Owner: "a", Namespace: "notes", Key: "k", Revision: 3}
+		s.records.put(&Record{Owner: "a", Namespace: "notes", Key: "k", Revision: 3})
 		s.principals["p"] = &Principal{ID: "p", Role: "observer"}
 		s.runs["r"] = &Run{ID: "r", Agent: "a", State: Running}
 		s.grants[events.Grant{Owner: "a", Namespace: "credentials", Key: "t", To: "b"}] = &Grant{Grant: events.Grant{Owner: "a", Namespace: "credentials", Key: "t", To: "b"}}
@@ -29,7 +29,7 @@ func TestDiff(t *testing.T) {
 	for want, bend := range map[string]func(*State){
 		"agents a":                              func(s *State) { s.agents["a"].Declared = nil },
 		"agents b":                              func(s *State) { s.agents["b"] = &Agent{ID: "b"} },
-		"memory a:notes.k":                      func(s *State) { s.records[recordName{"a", "notes", "k"}].Revision++ },
+		"memory a:notes.k":                      func(s *State) { s.Record("a", "notes", "k").Revision++ },
 		"principals p":                          func(s *State) { delete(s.principals, "p") },
 		"runs r":                                func(s *State) { s.runs["r"].State = InDoubt },
 		"grants a:credentials.t to b":           func(s *State) { s.grants = nil },

@@ -46,7 +46,7 @@ func (s *State) Due(now events.Time) *Record {
 	for len(s.ending) > 0 {
 		next := s.ending[0]
 		switch {
-		case s.records[next.record.name()] != next.record || next.record.Deleted:
+		case s.records.same(next.record) != next.record || next.record.Deleted:
 			heap.Pop(&s.ending) // it was changed meanwhile
 		case next.at > now:
 			return nil
@@ -67,7 +67,7 @@ func (s *State) NextExpiry() (at events.Time, ok bool) {
 }
 
 func (s *State) expire(e *events.Event, b *events.Record) error {
-	old := s.records[recordName{b.Owner, b.Namespace, b.Key}]
+	old := s.Record(b.Owner, b.Namespace, b.Key)
 	if want := s.Expiry(old, e.Time); want == nil || want.Record != *b {
 		return fmt.Errorf("%w: no such record whose time has come", ErrInconsistent)
 	}
@@ -83,8 +83,6 @@ func (s *State) drop(e *events.Event, old *Record) {
 	})
 	s.endGrants(func(g *Grant) bool { return g.Owner == old.Owner && g.Namespace == old.Namespace && g.Key == old.Key })
 }
-
-func (r *Record) name() recordName { return recordName{r.Owner, r.Namespace, r.Key} }
 
 // ending is a heap of the records that have an end, by when it comes and name.
 // One that was changed meanwhile stays in it until its turn, or until such ones
@@ -128,7 +126,7 @@ const endingSlack = 1024 // entries of changed records that are not worth a sear
 
 func (s *State) endAt(r *Record, at events.Time) {
 	if len(s.ending) >= 2*s.lasting+endingSlack {
-		s.ending = slices.DeleteFunc(s.ending, func(e ends) bool { return s.records[e.record.name()] != e.record })
+		s.ending = slices.DeleteFunc(s.ending, func(e ends) bool { return s.records.same(e.record) != e.record })
 		heap.Init(&s.ending)
 	}
 	heap.Push(&s.ending, ends{at, r})
@@ -137,7 +135,7 @@ func (s *State) endAt(r *Record, at events.Time) {
 // endRun makes what was written for a run due.
 func (s *State) endRun(id string) {
 	for _, r := range s.ofRun[id] {
-		if s.records[r.name()] == r {
+		if s.records.same(r) == r {
 			s.endAt(r, 0)
 		}
 	}

@@ -121,13 +121,13 @@ func TestR31_WhatIsDueIsFound(t *testing.T) {
 			}
 			for later := now; later < now+10; later++ {
 				var want *Record
-				for _, r := range s.records {
+				for r := range s.records.all() {
 					if s.Expiry(r, later) != nil && (want == nil || r.Expires < want.Expires || r.Expires == want.Expires && r.compare(want) < 0) {
 						want = r
 					}
 				}
 				for _, state := range []*State{s, restored} {
-					if got := state.Due(later); (got == nil) != (want == nil) || got != nil && got.name() != want.name() {
+					if got := state.Due(later); (got == nil) != (want == nil) || got != nil && got.compare(want) != 0 {
 						t.Fatalf("due at %d: %+v, want %+v", later, got, want)
 					}
 				}

@@ -97,7 +97,12 @@ func (a *Agent) Within(root string) bool {
 // Record returns an owner's record, deleted or not, or nil. It must not be
 // changed.
 func (s *State) Record(owner, namespace, key string) *Record {
-	return s.records[recordName{owner, namespace, key}]
+	return s.records.get(owner, namespace, key)
+}
+
+// Named returns the records of one name, for whoever asks at several levels.
+func (s *State) Named(namespace, key string) Named {
+	return s.records.named[recordName{namespace, key}]
 }
 
 // Live returns an owner's record unless at ledger time now there is none, or it
@@ -135,7 +140,7 @@ func (s *State) Visible(r *Record, levels int) bool {
 // Records calls fn for every record that is live at now, in no order, until it
 // returns false.
 func (s *State) Records(now events.Time, fn func(*Record) bool) {
-	for _, r := range s.records {
+	for r := range s.records.all() {
 		if s.Stands(r, now) && !fn(r) {
 			return
 		}

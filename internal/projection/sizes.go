@@ -9,5 +9,5 @@ type Sizes struct {
 
 // Sizes counts what the state holds. It takes no time that grows with it.
 func (s *State) Sizes() Sizes {
-	return Sizes{len(s.agents), len(s.principals), len(s.records), s.operations.count, s.OpenCount(), s.doubts, len(s.denies)}
+	return Sizes{len(s.agents), len(s.principals), s.records.count, s.operations.count, s.OpenCount(), s.doubts, len(s.denies)}
 }

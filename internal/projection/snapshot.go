@@ -88,7 +88,7 @@ func (s *State) Unwritten() { s.changes = nil }
 
 func (s *State) whole() *Changes {
 	return &Changes{
-		agents: slices.Collect(maps.Values(s.agents)), records: slices.Collect(maps.Values(s.records)),
+		agents: slices.Collect(maps.Values(s.agents)), records: slices.Collect(s.records.all()),
 		runs: slices.Collect(maps.Values(s.runs)), operations: slices.Collect(s.operations.all()),
 	}
 }
@@ -456,8 +456,8 @@ func (r *snapshotReader) record(s *State) *Record {
 		r.fail("record without class, visibility or owner")
 		return rec
 	}
-	name := recordName{rec.Owner, rec.Namespace, rec.Key}
-	if old := s.records[name]; old != nil {
+	old := s.records.same(rec)
+	if old != nil {
 		rec.Key = old.Key
 		if old.ends() {
 			s.lasting--
@@ -466,11 +466,11 @@ func (r *snapshotReader) record(s *State) *Record {
 	if rec.ends() {
 		s.lasting++
 	}
-	s.countRecord(s.records[name], rec)
+	s.countRecord(old, rec)
 	if rec.RunID != "" && rec.Deleted || rec.Expires != 0 && (rec.Deleted || rec.Mandatory != nil) {
 		r.fail("record with an end that it cannot have")
 	}
-	s.records[name] = rec
+	s.records.put(rec)
 	return rec
 }
 

@@ -80,8 +80,8 @@ func bendOperation(s *State, bend func(*operationEntry)) {
 
 func (s *State) byText() map[string]*Record {
 	m := map[string]*Record{}
-	for name, r := range s.records {
-		m[fmt.Sprint(name)] = r
+	for r := range s.records.all() {
+		m[fmt.Sprint(r.Owner, r.Namespace, r.Key)] = r
 	}
 	return m
 }
@@ -157,15 +157,15 @@ func TestDigestTellsStatesApart(t *testing.T) {
 		"operation":         func(s *State) { bendOperation(s, func(e *operationEntry) { e.use -= 1 << 16 }) },
 		"operation's name":  func(s *State) { s.operations.names[0] = "memory.delete" },
 		"operation's agent": func(s *State) { bendOperation(s, func(e *operationEntry) { e.lo++ }) },
-		"visibility":        func(s *State) { s.records[recordName{"root", "rule", "a"}].Visibility = "children" },
-		"class":             func(s *State) { s.records[recordName{"kid", "secret", "a"}].Class = "preference" },
-		"revision":          func(s *State) { s.records[recordName{"root", "rule", "a"}].Revision++ },
-		"mandatory value":   func(s *State) { s.records[recordName{"root", "rule", "a"}].Mandatory = []byte("false") },
-		"deleted":           func(s *State) { s.records[recordName{"root", "note", "a"}].Deleted = false },
-		"tombstone gone":    func(s *State) { delete(s.records, recordName{"root", "note", "a"}) },
-		"written":           func(s *State) { s.records[recordName{"root", "rule", "a"}].Written++ },
-		"decision":          func(s *State) { s.records[recordName{"root", "rule", "a"}].Decision++ },
-		"own payload":       func(s *State) { s.records[recordName{"root", "rule", "a"}].OwnPayload = true },
+		"visibility":        func(s *State) { s.Record("root", "rule", "a").Visibility = "children" },
+		"class":             func(s *State) { s.Record("kid", "secret", "a").Class = "preference" },
+		"revision":          func(s *State) { s.Record("root", "rule", "a").Revision++ },
+		"mandatory value":   func(s *State) { s.Record("root", "rule", "a").Mandatory = []byte("false") },
+		"deleted":           func(s *State) { s.Record("root", "note", "a").Deleted = false },
+		"tombstone gone":    func(s *State) { delete(s.records.named, recordName{"note", "a"}) },
+		"written":           func(s *State) { s.Record("root", "rule", "a").Written++ },
+		"decision":          func(s *State) { s.Record("root", "rule", "a").Decision++ },
+		"own payload":       func(s *State) { s.Record("root", "rule", "a").OwnPayload = true },
 	} {
 		s := folded(t, start()...)
 		bend(s)
@@ -196,10 +196,10 @@ func TestDecodeSnapshotRefusesAnythingElse(t *testing.T) {
 	}
 	for name, bend := range map[string]func(*State){
 		"record of nobody": func(s *State) {
-			s.records[recordName{"x", "n", "k"}] = &Record{Owner: "x", Namespace: "n", Key: "k", Class: "secret", Visibility: "private"}
+			s.records.put(&Record{Owner: "x", Namespace: "n", Key: "k", Class: "secret", Visibility: "private"})
 		},
-		"record of no class":       func(s *State) { s.records[recordName{"root", "rule", "a"}].Class = "public" },
-		"record of no visibility":  func(s *State) { s.records[recordName{"root", "rule", "a"}].Visibility = "world" },
+		"record of no class":       func(s *State) { s.Record("root", "rule", "a").Class = "public" },
+		"record of no visibility":  func(s *State) { s.Record("root", "rule", "a").Visibility = "world" },
 		"key of nobody":            func(s *State) { s.keys["UNEW"] = "nobody" },
 		"agent with another's key": func(s *State) { s.agents["kid"].PublicKey = "UROOT" },
 		"agent and principal":      func(s *State) { s.principals["kid"] = &Principal{ID: "kid", Role: "admin", PublicKey: "UKID"} },

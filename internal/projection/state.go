@@ -74,8 +74,6 @@ type Operation struct {
 	Name string
 }
 
-type recordName struct{ owner, namespace, key string }
-
 // State is everything a decision may depend on. Maps are never handed out.
 type State struct {
 	Seq    uint64 // of the last event applied
@@ -101,7 +99,7 @@ type State struct {
 	agentKeys  map[string]*Agent      // by public key
 	keys       map[string]string      // public key → the principal that has or had it
 	versions   map[string]events.Hash // policy version → digest, for ever
-	records    map[recordName]*Record
+	records    records
 	ending     ending                  // of records, those that have an end
 	lasting    int                     // how many they are, changed ones left out
 	ofRun      map[string][]*Record    // by run, what was written for it
@@ -131,7 +129,7 @@ func New() *State {
 		agentKeys:  map[string]*Agent{},
 		keys:       map[string]string{},
 		versions:   map[string]events.Hash{},
-		records:    map[recordName]*Record{},
+		records:    records{named: map[recordName]Named{}},
 		ofRun:      map[string][]*Record{},
 		grants:     map[events.Grant]*Grant{},
 		resources:  map[string]policy.Resource{},
@@ -368,8 +366,7 @@ func (s *State) activate(b *events.PolicyActivated, document []byte) error {
 }
 
 func (s *State) write(e *events.Event, b *events.MemoryWritten, open []byte) error {
-	name := recordName{b.Owner, b.Namespace, b.Key}
-	old := s.records[name]
+	old := s.Record(b.Owner, b.Namespace, b.Key)
 	if b.Revision != old.revision()+1 || s.Expiry(old, e.Time) != nil {
 		return fmt.Errorf("%w: revision %d after %d", ErrInconsistent, b.Revision, old.revision())
 	}
@@ -408,8 +405,7 @@ func (s *State) write(e *events.Event, b *events.MemoryWritten, open []byte) err
 }
 
 func (s *State) remove(e *events.Event, b *events.Record) error {
-	name := recordName{b.Owner, b.Namespace, b.Key}
-	old := s.records[name]
+	old := s.Record(b.Owner, b.Namespace, b.Key)
 	if !s.Stands(old, e.Time) || b.Revision != old.Revision+1 || b.Class != string(old.Class) || b.Visibility != old.Visibility {
 		return fmt.Errorf("%w: no such record to delete", ErrInconsistent)
 	}
@@ -419,12 +415,12 @@ func (s *State) remove(e *events.Event, b *events.Record) error {
 
 // keep puts a record in the place of the one of its name.
 func (s *State) keep(r *Record) {
-	name := r.name()
-	if s.records[name].ends() {
+	old := s.records.same(r)
+	if old.ends() {
 		s.lasting--
 	}
-	s.countRecord(s.records[name], r)
-	s.records[name] = r
+	s.countRecord(old, r)
+	s.records.put(r)
 	if r.ends() {
 		s.lasting++
 		s.willEnd(r)

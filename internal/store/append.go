@@ -119,7 +119,7 @@ func (b *Batch) check(next uint64) error {
 
 // size is close to the encoded batch's, so that it is allocated once.
 func (b *Batch) size() int {
-	n := 64 + len(b.Leaves)*2*(9+32+4)
+	n := 64 + len(b.Leaves)*2*len(events.Hash{}) // some two hashes a leaf
 	for _, e := range b.Events {
 		n += len(e) + 16
 	}
@@ -136,14 +136,8 @@ func (s *Store) write(batch *pebble.Batch, b Batch) error {
 			return err
 		}
 	}
-	index := storedCount(s.edge.size)
-	for _, leaf := range b.Leaves {
-		for _, h := range s.edge.add(leaf) {
-			if err := batch.Set(s.key(hashKeys, index), h[:], nil); err != nil {
-				return err
-			}
-			index++
-		}
+	if err := s.writeHashes(batch, b.Leaves); err != nil {
+		return err
 	}
 	for _, owner := range slices.Sorted(maps.Keys(b.Keys)) {
 		if err := batch.Set(nameKey(dataKeys, owner), b.Keys[owner], nil); err != nil {
@@ -154,6 +148,26 @@ func (s *Store) write(batch *pebble.Batch, b Batch) error {
 		if err := batch.Set(s.key(payloadKeys, p.Seq), p.Record, nil); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// writeHashes grows the tree by leaves and fills batch with what they complete,
+// in runs: a hash of its own would cost the memtable and every table as much as
+// an event does.
+func (s *Store) writeHashes(batch *pebble.Batch, leaves []events.Hash) error {
+	index := storedCount(s.edge.size)
+	s.run = s.run[:0]
+	for _, leaf := range leaves {
+		for _, h := range s.edge.add(leaf) {
+			s.run = append(s.run, h[:]...)
+		}
+	}
+	for run := range slices.Chunk(s.run, hashRunMax*len(events.Hash{})) {
+		if err := batch.Set(s.key(hashKeys, index), run, nil); err != nil {
+			return err
+		}
+		index += hashRunMax
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
@@ -340,7 +341,7 @@ func TestHoleInTheMiddleIsRefused(t *testing.T) {
 			c.mustOpen()
 			from, to := hole[0], hole[1]
 			if what == hashKeys {
-				from, to = storedCount(from-1), storedCount(to-1)
+				from, to = runsOf(t, c.s, storedCount(from-1), storedCount(to-1))
 			}
 			must(t, c.s.db.DeleteRange(numKey(what, from), numKey(what, to), nil))
 			must(t, c.s.Close())
@@ -353,6 +354,108 @@ func TestHoleInTheMiddleIsRefused(t *testing.T) {
 			}
 		}
 	}
+}
+
+// runsOf returns where the run of tree hashes that from is in begins, and where
+// the one that to-1 is in ends.
+func runsOf(t *testing.T, s *Store, from, to uint64) (uint64, uint64) {
+	t.Helper()
+	stored, err := s.treeHashes()
+	must(t, err)
+	defer stored.close()
+	_, err = stored.at(from)
+	must(t, err)
+	from = stored.first
+	_, err = stored.at(to - 1)
+	must(t, err)
+	return from, stored.end()
+}
+
+// Runs of tree hashes that are no runs, or lie over one another, are found
+// wherever the reader comes from.
+func TestRunsOfTreeHashes(t *testing.T) {
+	damages := map[string]func(db *pebble.DB, first uint64, run []byte) error{
+		"cut short": func(db *pebble.DB, first uint64, run []byte) error {
+			return db.Set(numKey(hashKeys, first), run[:len(run)-32], nil)
+		},
+		"cut within a hash": func(db *pebble.DB, first uint64, run []byte) error {
+			return db.Set(numKey(hashKeys, first), run[:len(run)-1], nil)
+		},
+		"empty": func(db *pebble.DB, first uint64, _ []byte) error {
+			return db.Set(numKey(hashKeys, first), nil, nil)
+		},
+		"too long": func(db *pebble.DB, first uint64, run []byte) error {
+			return db.Set(numKey(hashKeys, first), append(run, run[:32]...), nil)
+		},
+		"another within": func(db *pebble.DB, first uint64, run []byte) error {
+			return db.Set(numKey(hashKeys, first+1), run[:32], nil)
+		},
+		"moved": func(db *pebble.DB, first uint64, run []byte) error {
+			return errors.Join(db.Delete(numKey(hashKeys, first), nil), db.Set(numKey(hashKeys, first+1), run, nil))
+		},
+	}
+	for name, damage := range damages {
+		l := newLedger(t, "d", Options{FS: vfs.NewMem()})
+		for range 3 {
+			l.mustAppend(20)
+		}
+		first, end := runsOf(t, l.s, storedCount(21), storedCount(41))
+		if got := end - first; got != storedCount(41)-storedCount(21) {
+			t.Fatalf("a batch left a run of %d hashes", got)
+		}
+		run, err := l.s.get(numKey(hashKeys, first))
+		must(t, err)
+		must(t, damage(l.s.db, first, run))
+		if _, _, err := l.s.rehash(1, 61, 0); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%s: rehash: %v", name, err)
+		}
+		var found error
+		for index := first; index < end && found == nil; index++ {
+			_, found = l.s.ReadHashes([]int64{int64(index)})
+		}
+		if !errors.Is(found, ErrCorrupt) {
+			t.Errorf("%s: one by one: %v", name, found)
+		}
+	}
+}
+
+// A log whose tree hashes stand alone, as the first format had them, reads the
+// same, and is of this release's format once it has been opened for writing.
+func TestTreeHashesOfTheFirstFormat(t *testing.T) {
+	l := newLedger(t, "d", Options{FS: vfs.NewMem()})
+	l.mustAppend(40)
+	want := make([]int64, storedCount(41))
+	for i := range want {
+		want[i] = int64(i)
+	}
+	hashes, err := l.s.ReadHashes(want)
+	must(t, err)
+	must(t, l.s.db.DeleteRange([]byte{hashKeys}, []byte{hashKeys + 1}, nil))
+	for i, h := range hashes {
+		must(t, l.s.db.Set(numKey(hashKeys, uint64(i)), h[:], nil))
+	}
+	must(t, l.s.db.Set(nameKey(metaKeys, "format"), []byte(firstFormat), nil))
+	root, err := l.s.Root(41)
+	must(t, err)
+	l.note = l.sign()
+	l.mustClose()
+
+	r, err := OpenReadOnly("d", l.opts)
+	must(t, err)
+	if got, err := r.Root(41); err != nil || got != root {
+		t.Errorf("root %s, want %s: %v", got, root, err)
+	}
+	must(t, r.Close())
+	l.mustOpen()
+	l.mustAppend(20)
+	if got, err := l.s.Root(41); err != nil || got != root {
+		t.Errorf("root %s, want %s: %v", got, root, err)
+	}
+	must(t, l.s.ReadBack(1, 61))
+	if got, err := l.s.get(nameKey(metaKeys, "format")); err != nil || string(got) != format {
+		t.Errorf("format %q: %v", got, err)
+	}
+	l.mustClose()
 }
 
 // An event and its tree hashes rewritten in the database, below and above the anchor.

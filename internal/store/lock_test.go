@@ -230,9 +230,9 @@ func TestOldPebbleFormatIsRefusedUntouched(t *testing.T) {
 
 func TestUnknownFormatIsRefused(t *testing.T) {
 	l := newLedger(t, "d", Options{FS: vfs.NewMem()})
-	must(t, l.s.db.Set(nameKey(metaKeys, "format"), []byte("ledgerd/2"), nil))
+	must(t, l.s.db.Set(nameKey(metaKeys, "format"), []byte("ledgerd/3"), nil))
 	l.mustClose()
-	if err := l.refused(ErrFormat); !strings.Contains(err.Error(), `"ledgerd/2"`) {
+	if err := l.refused(ErrFormat); !strings.Contains(err.Error(), `"ledgerd/3"`) {
 		t.Error(err)
 	}
 }

@@ -253,6 +253,9 @@ func openWriter(dir string, opts Options, lock *dirLock) (*Store, error) {
 	if err == nil {
 		err = s.dropOldSnapshot()
 	}
+	if err == nil {
+		err = s.useFormat()
+	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -349,8 +352,8 @@ func (s *Store) load() error {
 	if err != nil {
 		return err
 	}
-	if string(got) != format {
-		return fmt.Errorf("%w: %q, this program reads %q", ErrFormat, got, format)
+	if string(got) != format && string(got) != firstFormat {
+		return fmt.Errorf("%w: %q, this program reads %q and %q", ErrFormat, got, firstFormat, format)
 	}
 	origin, err := s.get(nameKey(metaKeys, "origin"))
 	if err != nil {
@@ -364,6 +367,17 @@ func (s *Store) load() error {
 	s.head.Store(&end)
 	s.leaf = end.leaf
 	return nil
+}
+
+// useFormat notes the format that is written from now on, so that an older
+// release says that it does not know it, and not that hashes are missing.
+func (s *Store) useFormat() error {
+	key := nameKey(metaKeys, "format")
+	got, err := s.get(key)
+	if err != nil || string(got) == format {
+		return err
+	}
+	return s.db.Set(key, []byte(format), pebble.Sync)
 }
 
 func dbDir(sys vfs.FS, dir string) string { return sys.PathJoin(dir, "db") }

@@ -120,36 +120,20 @@ func (s *Store) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	defer s.leave()
 	end := int64(storedCount(s.Durable()))
 	hashes := make([]tlog.Hash, len(indexes))
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{hashKeys}, UpperBound: []byte{hashKeys + 1}})
+	stored, err := s.treeHashes()
 	if err != nil {
-		return nil, damage(err)
+		return nil, err
 	}
-	defer it.Close()
+	defer stored.close()
 	for i, index := range indexes {
 		if index < 0 || index >= end {
 			return nil, fmt.Errorf("tree hash %d: %w, which has %d", index, ErrNotFound, end)
 		}
-		if i > 0 && index == indexes[i-1]+1 {
-			it.Next()
-		} else {
-			it.SeekGE(numKey(hashKeys, uint64(index)))
-		}
-		if !it.Valid() {
-			if err := it.Error(); err != nil {
-				return nil, damage(err)
-			}
-			return nil, fmt.Errorf("%w: tree hash %d is missing", ErrCorrupt, index)
-		}
-		if got, err := keyNum(it.Key()); err != nil || got != uint64(index) {
-			return nil, fmt.Errorf("%w: tree hash %d is missing", ErrCorrupt, index)
-		}
-		b, err := it.ValueAndErr()
+		h, err := stored.at(uint64(index))
 		if err != nil {
-			return nil, damage(err)
+			return nil, err
 		}
-		if copy(hashes[i][:], b) != len(b) || len(b) != len(hashes[i]) {
-			return nil, fmt.Errorf("%w: tree hash %d has %d bytes", ErrCorrupt, index, len(b))
-		}
+		hashes[i] = tlog.Hash(h)
 	}
 	return hashes, nil
 }
@@ -183,19 +167,21 @@ func (s *Store) rehash(from, to, at uint64) (e edge, root events.Hash, err error
 		root = e.root()
 	}
 	index := storedCount(e.size)
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: numKey(hashKeys, index), UpperBound: []byte{hashKeys + 1}})
+	stored, err := s.treeHashes()
 	if err != nil {
-		return e, root, damage(err)
+		return e, root, err
 	}
-	defer it.Close()
-	it.First()
+	defer stored.close()
 	err = s.scan(from, to, func(seq uint64, event []byte) error {
 		for _, h := range e.add(events.LeafHash(event)) {
-			if err := sameHash(it, index, h); err != nil {
+			was, err := stored.at(index)
+			if err == nil && was != h {
+				err = fmt.Errorf("%w: its bytes give tree hash %d %s, stored is %s", ErrCorrupt, index, h, was)
+			}
+			if err != nil {
 				return fmt.Errorf("event %d: %w", seq, err)
 			}
 			index++
-			it.Next()
 		}
 		if e.size == at {
 			root = e.root()
@@ -205,58 +191,23 @@ func (s *Store) rehash(from, to, at uint64) (e edge, root events.Hash, err error
 	return e, root, err
 }
 
-// sameHash compares the hash it stands at with the one computed for index.
-func sameHash(it *pebble.Iterator, index uint64, want events.Hash) error {
-	if !it.Valid() {
-		if err := it.Error(); err != nil {
-			return damage(err)
-		}
-		return fmt.Errorf("%w: tree hash %d is missing", ErrCorrupt, index)
-	}
-	got, err := keyNum(it.Key())
-	if err != nil {
-		return err
-	}
-	if got != index {
-		return fmt.Errorf("%w: tree hash %d is missing", ErrCorrupt, index)
-	}
-	b, err := it.ValueAndErr()
-	if err != nil {
-		return damage(err)
-	}
-	if string(b) != string(want[:]) {
-		return fmt.Errorf("%w: its bytes give tree hash %d %s, stored is %x", ErrCorrupt, index, want, b)
-	}
-	return nil
-}
-
 // storedEdge reads the right edge of the tree of size leaves.
 func (s *Store) storedEdge(size uint64) (edge, error) {
 	e := edge{size: size}
-	for level := range e.nodes {
+	stored, err := s.treeHashes()
+	if err != nil {
+		return e, err
+	}
+	defer stored.close()
+	for level := len(e.nodes) - 1; level >= 0; level-- { // ascending
 		if size>>level&1 == 0 {
 			continue
 		}
-		h, err := s.hash(uint64(tlog.StoredHashIndex(level, int64(size>>level-1))))
-		if err != nil {
+		if e.nodes[level], err = stored.at(uint64(tlog.StoredHashIndex(level, int64(size>>level-1)))); err != nil {
 			return e, err
 		}
-		e.nodes[level] = h
 	}
 	return e, nil
-}
-
-func (s *Store) hash(index uint64) (h events.Hash, err error) {
-	b, err := s.get(numKey(hashKeys, index))
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return h, fmt.Errorf("%w: tree hash %d is missing", ErrCorrupt, index)
-	case err != nil:
-		return h, err
-	case len(b) != len(h):
-		return h, fmt.Errorf("%w: tree hash %d has %d bytes", ErrCorrupt, index, len(b))
-	}
-	return events.Hash(b), nil
 }
 
 // lastEvent finds the last event in the database, or the last that has left

@@ -30,10 +30,12 @@
 // of each range; a batch is written in ascending order of its keys.
 //
 //	'e' seq            an event's exact bytes
-//	'h' index          a tree node's 32-byte hash, numbered as in
-//	                   golang.org/x/mod/sumdb/tlog.StoredHashIndex
+//	'h' index          the 32-byte hashes of tree nodes from index on, numbered
+//	                   as in golang.org/x/mod/sumdb/tlog.StoredHashIndex: a
+//	                   run of 1 to 512, as one batch completed them, which ends
+//	                   where the next begins
 //	'k' name           a wrapped data key, opaque here
-//	'm' name           "format" and "origin", written once by Init; "purged",
+//	'm' name           "format" and "origin", written by Init; "purged",
 //	                   how far erased bytes are off the disk, and "purging",
 //	                   where more of them lie until they are
 //	'p' seq            the payload kept beside event seq, opaque here
@@ -83,7 +85,10 @@ type Options struct {
 }
 
 const (
-	format = "ledgerd/1"
+	format      = "ledgerd/2"
+	firstFormat = "ledgerd/1" // every run of its tree hashes is of one
+
+	hashRunMax = 512 // tree hashes under one key: a block's worth, and what a look for one has to read
 
 	memTableBytes = 32 << 20 // a WAL is copied into memory when the log is looked at
 
@@ -196,7 +201,8 @@ type Store struct {
 	edge     edge // the tree's right edge after the last append
 	leaf     events.Hash
 	last     *Commit // the last append
-	buf      []byte
+	buf      []byte  // for a key
+	run      []byte  // of tree hashes
 
 	waitMu sync.Mutex // Waits run one after another
 
