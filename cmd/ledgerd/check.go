@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/ledgerd/ledgerd/internal/events"
-	"github.com/ledgerd/ledgerd/internal/wire"
 )
 
 // What names look like. The ledger checks them too; here the mistake can be
@@ -45,7 +44,7 @@ func checkRecord(owner, namespace, key string) error {
 }
 
 func checkVisibility(v string) error {
-	if v == "" || wire.ValidVisibility(v) {
+	if v == "" || events.ValidVisibility(v) {
 		return nil
 	}
 	return usagef("--visibility %q: it is private, children or descendants", v)

@@ -37,6 +37,11 @@ func ValidAction(s string) bool {
 	return len(s) <= ActionBytesMax && dotted(s, ActionSegments, false)
 }
 
+// ValidVisibility reports whether s is private, children or descendants.
+func ValidVisibility(s string) bool {
+	return s == "private" || s == "children" || s == "descendants"
+}
+
 // ValidToken reports whether s is [A-Za-z0-9][A-Za-z0-9_.-]{0,63}: an SOP id,
 // step id, policy version, rule id or group.
 func ValidToken(s string) bool {

@@ -9,16 +9,41 @@ import "bytes"
 //
 // The text must be UTF-8. After a call has given up nothing further holds.
 type Scanner struct {
-	b    []byte
-	pos  int
-	tidy bool // the value at hand is canonical so far
+	b      []byte
+	pos    int
+	depth  int  // of objects and arrays that have begun and not ended
+	tidy   bool // the value at hand is canonical so far, white space apart
+	spaced bool // there is white space in it
 }
 
 // NewScanner prepares to read b, which must not change meanwhile. ok is false
 // unless an object begins there.
 func NewScanner(b []byte) (s Scanner, ok bool) {
 	s = Scanner{b: b}
-	return s, s.take('{')
+	return s, s.Object()
+}
+
+// Object goes into an object, to its first member.
+func (s *Scanner) Object() bool {
+	s.depth++
+	return s.take('{')
+}
+
+// Array goes into an array, to its first element.
+func (s *Scanner) Array() bool {
+	s.depth++
+	return s.take('[')
+}
+
+// Element goes to the next element of an array; first says that it is the
+// first. Without more the array has ended, or else it is not ok.
+func (s *Scanner) Element(first bool) (more, ok bool) {
+	if s.take(']') {
+		s.depth--
+		return false, true
+	}
+	more = first || s.take(',')
+	return more, more
 }
 
 func (s *Scanner) space() {
@@ -56,7 +81,13 @@ func (s *Scanner) Name(first bool) (name []byte, ok bool) {
 }
 
 // Ends reports whether the object ends here, and goes behind it.
-func (s *Scanner) Ends() bool { return s.take('}') }
+func (s *Scanner) Ends() bool {
+	ends := s.take('}')
+	if ends {
+		s.depth--
+	}
+	return ends
+}
 
 // Finished reports whether nothing but white space is left.
 func (s *Scanner) Finished() bool {
@@ -110,12 +141,15 @@ func (s *Scanner) numberGoesOn() bool {
 func (s *Scanner) Value() (canonical []byte, ok bool) {
 	s.space()
 	start := s.pos
-	s.tidy = true
-	if !s.value(1) {
+	s.tidy, s.spaced = true, false
+	if !s.value(s.depth) {
 		return nil, false
 	}
 	text := s.b[start:s.pos]
-	if s.tidy {
+	switch {
+	case s.tidy && s.spaced:
+		return withoutSpace(text), true
+	case s.tidy:
 		return text, true
 	}
 	v, err := ParseJSON(text)
@@ -123,6 +157,24 @@ func (s *Scanner) Value() (canonical []byte, ok bool) {
 		return nil, false
 	}
 	return v.AppendCanonical(make([]byte, 0, len(text))), true
+}
+
+// withoutSpace is a JSON text less the white space between its parts.
+func withoutSpace(text []byte) []byte {
+	b, quoted := make([]byte, 0, len(text)), false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '"':
+			quoted = !quoted
+		case c == '\\':
+			b = append(b, c)
+			i++
+		case c <= ' ' && !quoted:
+			continue
+		}
+		b = append(b, text[i])
+	}
+	return b
 }
 
 // value goes over a value of the profile. It leaves tidy only if the text is
@@ -152,7 +204,7 @@ func (s *Scanner) value(depth int) bool {
 // inside skips white space, which no canonical value has.
 func (s *Scanner) inside() {
 	if s.pos < len(s.b) && s.b[s.pos] <= ' ' {
-		s.tidy = false
+		s.spaced = true
 		s.space()
 	}
 }

@@ -3,7 +3,6 @@ package ledger
 import (
 	"bytes"
 	"slices"
-	"strings"
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/policy"
@@ -58,9 +57,8 @@ type Outcome struct {
 	Erased    *wire.Erased      // what is erased, or would be
 	Faults    []string          // what is wrong with an apply's documents, for its sender
 	Applied   []Applied
-	procedure []sop.Step // that was judged
+	procedure []sop.Step // that was judged, of Steps
 	args      []byte     // canonical arguments to digest into Decision
-	stepArgs  [][]byte   // the same for Steps
 
 	// Room for what nearly every outcome has, so that it is allocated with it,
 	// and for what a procedure takes, which the next one takes over.
@@ -111,7 +109,7 @@ func (o *Outcome) Decide(s *projection.State, p *Proposal) { o.decide(s, p, nil)
 func (o *Outcome) decide(s *projection.State, p *Proposal, trace *trace) {
 	*o = Outcome{decision: events.Decision{
 		Subject: p.Subject, Operation: p.Operation, PolicyVersion: s.PolicyVersion(), PolicyDigest: s.PolicyDigest(),
-	}, Steps: o.Steps[:0], stepArgs: o.stepArgs[:0], steps: o.steps[:0], room: o.room}
+	}, Steps: o.Steps[:0], steps: o.steps[:0], room: o.room}
 	j := &o.judge
 	*j = judge{s: s, p: p, d: &o.decision, out: o, trace: trace}
 	if j.agent = s.Agent(p.Subject); j.agent != nil {
@@ -244,7 +242,7 @@ func (j *judge) proposal() reason.Code {
 	case *wire.ActionAuthorize:
 		return j.authorize(r)
 	case *wire.SOPValidate:
-		return j.sop(r.SOP, &j.out.room)
+		return j.sop(&r.Procedure)
 	case *wire.SOPSubmit:
 		return j.submit(r)
 	case *wire.RunCancel:
@@ -451,78 +449,61 @@ func (j *judge) authorize(r *wire.ActionAuthorize) reason.Code {
 
 // sop judges the whole procedure before anything of it could start: every step
 // gets its decision, good or bad, and one bad step refuses all.
-func (j *judge) sop(v events.Value, room *sop.Room) reason.Code {
-	procedure, code := room.Parse(v)
-	j.d.SOPID = procedure.ID
-	if procedure.Version > 0 {
-		j.d.SOPVersion = uint64(procedure.Version)
-	}
-	if j.fails("procedure", code != "") {
-		if code == reason.SOPMalformed {
-			j.note("%s", sop.Fault(v))
+func (j *judge) sop(p *wire.Procedure) reason.Code {
+	j.d.SOPID, j.d.SOPVersion = p.ID, uint64(p.Version)
+	if j.fails("procedure", p.Refused != "") {
+		if p.Refused == reason.SOPMalformed {
+			j.note("%s", p.Fault)
 		}
-		return code
+		return p.Refused
 	}
-	results, code := room.Validate(procedure, j.scope())
+	results, code := j.out.room.Validate(p.SOP, j.scope())
 	j.fails("every step", !code.Allowed())
-	j.steps(procedure, results)
-	j.out.procedure = procedure.Steps
+	j.steps(p.SOP, results)
+	j.out.procedure = p.Steps
 	return code
 }
 
 func (j *judge) scope() sop.Scope {
-	s, agent := j.s, j.agent
-	var asked func(*sop.Step, string, bool)
+	scope := sop.Scope{Agent: j.p.Subject, Lineage: j.d.Lineage, World: j}
 	if j.trace != nil {
-		asked = j.trace.asked
+		scope.Asked = j.trace.asked
 	}
-	return sop.Scope{
-		Asked:   asked,
-		Agent:   j.p.Subject,
-		Lineage: j.d.Lineage,
-		Known:   s.Policy.KnownAction,
-		Denied:  func(capability string) bool { return s.Denied(agent, capability) },
-		Holds:   func(capability string) bool { ok, _ := s.May(agent, capability); return ok },
-		Within:  agent.MayWriteIn,
-		Write: func(namespace, key string, value []byte, seconds uint64) reason.Code {
-			if code := checkValue(s.Policy, namespace, key, value); code != "" {
-				return code
-			}
-			return checkLifetime(s.Policy, namespace, key, seconds, true)
-		},
-		Rules: j.ruleOnStep,
+	return scope
+}
+
+// A judge is the World of the sender's procedures.
+var _ sop.World = (*judge)(nil)
+
+func (j *judge) Known(action string) bool { return j.s.Policy.KnownAction(action) }
+
+func (j *judge) Denied(capability string) bool { return j.s.Denied(j.agent, capability) }
+
+func (j *judge) Holds(capability string) bool { return j.may(capability) }
+
+func (j *judge) Within(namespace string) bool { return j.agent.MayWriteIn(namespace) }
+
+func (j *judge) Write(namespace, key string, value []byte, seconds uint64) reason.Code {
+	if code := checkValue(j.s.Policy, namespace, key, value); code != "" {
+		return code
 	}
+	return checkLifetime(j.s.Policy, namespace, key, seconds, true)
 }
 
 // steps makes the decision on each step, from what they have in common.
 func (j *judge) steps(procedure sop.SOP, results []sop.StepResult) {
 	o := j.out
 	o.steps = slices.Grow(o.steps, len(results))[:len(results)]
-	o.Steps, o.stepArgs = slices.Grow(o.Steps, len(results)), slices.Grow(o.stepArgs, len(results))
-	length := 0
+	o.Steps = slices.Grow(o.Steps, len(results))
 	for i := range results {
-		length += len(procedure.ID) + 1 + len(results[i].StepID)
-	}
-	var names strings.Builder // of all resources, end to end
-	names.Grow(length)
-	for i := range results {
-		names.WriteString(procedure.ID)
-		names.WriteByte(':')
-		names.WriteString(results[i].StepID)
-	}
-	rest := names.String()
-	for i := range results {
-		result := &results[i]
-		step := &o.steps[i]
+		result, step := &results[i], &o.steps[i]
 		*step = *j.d
 		step.Operation, step.OperationID = "sop.validate", ""
-		step.StepID, step.Action = result.StepID, result.Action
-		n := len(procedure.ID) + 1 + len(result.StepID)
-		step.Resource, rest = rest[:n], rest[n:]
+		step.StepID, step.Action, step.Resource = result.StepID, result.Action, procedure.Steps[i].Resource
 		step.Reason, step.Allowed = string(result.Reason), result.Reason == reason.StepAllowed
 		if b, ok := j.broken[result.StepID]; ok && !step.Allowed {
 			b.tell(step)
 		}
-		o.Steps, o.stepArgs = append(o.Steps, step), append(o.stepArgs, procedure.Steps[i].Arguments)
+		o.Steps = append(o.Steps, step)
 	}
 }

@@ -114,8 +114,8 @@ func (f *Found) breaks(owner, id, text string, err error) {
 	f.Rules = append(f.Rules, rule)
 }
 
-// ruleOnStep is rules for a step; what is broken is kept for its decision.
-func (j *judge) ruleOnStep(step *sop.Step) reason.Code {
+// Rules is rules for a step; what is broken is kept for its decision.
+func (j *judge) Rules(step *sop.Step) reason.Code {
 	code, b := j.rules(step.Action, step.Arguments)
 	if len(b.failed) > 0 {
 		if j.broken == nil {

@@ -17,7 +17,7 @@ const StepOperation = "sop.step"
 // submit judges a procedure and, where every step is allowed, looks for
 // handlers: one missing, and nothing of it starts.
 func (j *judge) submit(r *wire.SOPSubmit) reason.Code {
-	if code := j.sop(r.SOP, new(sop.Room)); code != reason.SOPAdmitted {
+	if code := j.sop(&r.Procedure); code != reason.SOPAdmitted {
 		return code
 	}
 	if j.fails("open runs", j.agent.Runs >= events.OpenRunsMax) {

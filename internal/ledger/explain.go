@@ -80,7 +80,7 @@ func explain(s *projection.State, p *Proposal) Explanation {
 	e.Why = whyNot(s, a, o.Decision, capabilityOf(p.Request), p.Request.Body)
 	for i, step := range descent.Steps {
 		var body any
-		if r, _ := wire.Decode(wire.Propose, o.Steps[i].Action, o.stepArgs[i]); r != nil {
+		if r, _ := wire.Decode(wire.Propose, o.Steps[i].Action, o.procedure[i].Arguments); r != nil {
 			body = r.Body
 		}
 		e.StepWhy = append(e.StepWhy, whyNot(s, a, o.Steps[i], step.Capability, body))

@@ -517,7 +517,7 @@ func (l *Ledger) fillIn(w *sealing, p *Proposal, now events.Time) error {
 		if err != nil {
 			return err
 		}
-		p.RunID, p.Observed = id, l.missing(actionsOf(b.SOP))
+		p.RunID, p.Observed = id, l.missing(actionsOf(b.Steps))
 	}
 	for _, seq := range Beside(p.Request) {
 		e, err := l.sealedOrDurable(w, seq)

@@ -531,12 +531,9 @@ func inFlight(s *projection.State, deny *events.Emergency) (list []wire.InFlight
 }
 
 // actionsOf lists the actions of a procedure that has not been judged yet.
-func actionsOf(procedure events.Value) (actions []string) {
-	steps, _ := procedure.Get("steps")
-	for i := range min(len(steps.Elements), events.SOPStepsMax) {
-		if action, ok := steps.Elements[i].Get("action"); ok {
-			actions = append(actions, action.Text)
-		}
+func actionsOf(steps []sop.Step) (actions []string) {
+	for i := range steps {
+		actions = append(actions, steps[i].Action)
 	}
 	return actions
 }

@@ -120,7 +120,7 @@ func (o *Outcome) Digest(salt [events.SaltLen]byte) {
 		o.Decision.ArgumentsDigest = events.ArgumentsDigest(salt, o.args)
 	}
 	for i, step := range o.Steps {
-		step.ArgumentsDigest = events.ArgumentsDigest(stepSalt(salt, uint64(i)+1), o.stepArgs[i])
+		step.ArgumentsDigest = events.ArgumentsDigest(stepSalt(salt, uint64(i)+1), o.procedure[i].Arguments)
 	}
 }
 

@@ -73,7 +73,6 @@ func newOutcome() *Outcome { return outcomes.Get().(*Outcome) }
 // over.
 func (o *Outcome) empty() {
 	clear(o.Steps)
-	clear(o.stepArgs)
 	clear(o.steps)
-	*o = Outcome{Steps: o.Steps[:0], stepArgs: o.stepArgs[:0], steps: o.steps[:0], room: o.room}
+	*o = Outcome{Steps: o.Steps[:0], steps: o.steps[:0], room: o.room}
 }

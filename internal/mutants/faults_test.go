@@ -43,7 +43,7 @@ var faults = []fault{
 		name: "an emergency deny does not reach a run", pkg: "internal/ledger", test: "TestR46_EachStepIsJudgedAgain",
 		patches: []patch{
 			{"internal/ledger/decide_run.go", `case j.s.Denied(j.agent, step.Capability()):`, `case j.s.Policy != nil && j.s.Policy.TreeDepth < 0:`},
-			{"internal/ledger/decide.go", `return s.Denied(agent, capability) },`, `return s.Denied(agent, capability) && capability == "" },`},
+			{"internal/ledger/decide.go", `return j.s.Denied(j.agent, capability) }`, `return j.s.Denied(j.agent, capability) && capability == "" }`},
 		},
 	},
 	{

@@ -113,9 +113,9 @@ func eventsCaused(r *wire.Request) int {
 	case *wire.RestrictionAdd:
 		return 2 + compileWeight
 	case *wire.SOPValidate:
-		return 1 + stepsIn(b.SOP)
+		return 1 + min(b.Length, events.SOPStepsMax)
 	case *wire.SOPSubmit:
-		return 4 + 5*stepsIn(b.SOP)
+		return 4 + 5*min(b.Length, events.SOPStepsMax)
 	}
 	return 1
 }
@@ -126,11 +126,6 @@ const DearestRequest = 4 + 5*events.SOPStepsMax + events.RequestBytesMax/weightB
 
 // compileWeight is what compiling a requirement takes at most, in events.
 const compileWeight = 100
-
-func stepsIn(procedure events.Value) int {
-	steps, _ := procedure.Get("steps")
-	return min(len(steps.Elements), events.SOPStepsMax)
-}
 
 // Where a request's answer may go.
 type replyKind int

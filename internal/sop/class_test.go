@@ -10,16 +10,15 @@ import (
 // A step that writes a mandatory name is refused what the direct write would
 // be: a value that its combination cannot take.
 func TestR29_AStepWritesOnlyBooleansUnderAMandatoryName(t *testing.T) {
-	scope := Scope{
-		Agent: "a", Lineage: []string{"a"},
-		Known: func(string) bool { return true }, Holds: func(string) bool { return true },
-		Write: func(namespace, key string, value []byte, _ uint64) reason.Code {
+	scope := Scope{Agent: "a", Lineage: []string{"a"}, World: &world{
+		known: func(string) bool { return true }, holds: func(string) bool { return true },
+		write: func(namespace string, value []byte) reason.Code {
 			if namespace == "policy" && !policy.Typed(policy.AllTrue, value) {
 				return reason.MandatoryTypeMismatch
 			}
 			return ""
 		},
-	}
+	}}
 	for _, c := range []struct {
 		namespace, value string
 		want             reason.Code

@@ -1,5 +1,5 @@
 // Package sop reads standard operating procedures and judges every step before
-// the first effect. First calls: Parse, then Validate.
+// the first effect. First calls: Parse or Scan, then Validate.
 //
 // It is pure and touches no tool: it looks nothing up, normalises nothing that
 // a handler would see, and knows of the world only what its Scope says.
@@ -7,7 +7,6 @@ package sop
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/reason"
@@ -25,23 +24,11 @@ type SOP struct {
 type Step struct {
 	ID        string
 	Action    string
+	Resource  string // what a decision on it names: the procedure and the step
 	Arguments []byte // canonical JSON, an object
 
-	arguments *events.Value
+	arguments *events.Value // the same, where a check looks into them; else nil
 }
-
-var noArguments = events.Value{Kind: events.Object}
-
-// Room is what a procedure is read and judged in. What Parse and Validate return
-// lies in it, until it is used again.
-type Room struct {
-	steps     []Step
-	canonical []byte // of all arguments, end to end
-	results   []StepResult
-}
-
-// Parse is Room.Parse in room of its own.
-func Parse(v events.Value) (SOP, reason.Code) { return new(Room).Parse(v) }
 
 // Parse reads the "sop" of a request. It returns the procedure and no code, or
 // the code of the first fault of the whole, in the order of its fields; the
@@ -49,7 +36,7 @@ func Parse(v events.Value) (SOP, reason.Code) { return new(Room).Parse(v) }
 //
 // What is wrong with one step alone is left to Validate: an empty id, an action
 // that is none, arguments other than the action's.
-func (r *Room) Parse(v events.Value) (SOP, reason.Code) {
+func Parse(v events.Value) (SOP, reason.Code) {
 	if v.Kind != events.Object {
 		return SOP{}, reason.SOPMalformed
 	}
@@ -75,15 +62,13 @@ func (r *Room) Parse(v events.Value) (SOP, reason.Code) {
 	case len(steps.Elements) > events.SOPStepsMax:
 		return sop, reason.SOPTooLarge
 	}
-	n := len(steps.Elements)
-	r.steps, r.canonical = slices.Grow(r.steps[:0], n)[:n], slices.Grow(r.canonical[:0], 64*n)
+	d := draft{procedure: sop.ID}
 	for i := range steps.Elements {
-		var ok bool
-		if r.canonical, ok = r.steps[i].parse(&steps.Elements[i], r.canonical); !ok {
+		if !d.parse(&steps.Elements[i]) {
 			return sop, reason.SOPMalformed
 		}
 	}
-	sop.Steps = r.steps
+	sop.Steps = d.steps()
 	return sop, ""
 }
 
@@ -135,33 +120,4 @@ func stepFault(v events.Value) string {
 		return "arguments are an object"
 	}
 	return ""
-}
-
-// parse reads a step and appends its canonical arguments to canonical.
-func (s *Step) parse(v *events.Value, canonical []byte) ([]byte, bool) {
-	var none events.Value
-	id, action := &none, &none
-	s.arguments = &noArguments
-	for i := range v.Members {
-		switch m := &v.Members[i]; m.Name {
-		case "step_id":
-			id = &m.Value
-		case "action":
-			action = &m.Value
-		case "arguments":
-			s.arguments = &m.Value
-		default:
-			return canonical, false
-		}
-	}
-	if id.Kind != events.String || action.Kind != events.String || s.arguments.Kind != events.Object {
-		return canonical, false
-	}
-	if id.Text != "" && !events.ValidToken(id.Text) {
-		return canonical, false
-	}
-	start := len(canonical)
-	canonical = s.arguments.AppendCanonical(canonical)
-	s.ID, s.Action, s.Arguments = id.Text, action.Text, canonical[start:len(canonical):len(canonical)]
-	return canonical, true
 }

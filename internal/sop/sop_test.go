@@ -22,11 +22,44 @@ func value(t testing.TB, text string) events.Value {
 	return v
 }
 
+// world is a World of functions; where write is nil every value may be written.
+type world struct {
+	known, holds func(string) bool
+	write        func(namespace string, value []byte) reason.Code
+}
+
+func (w *world) Known(action string) bool       { return w.known(action) }
+func (w *world) Denied(string) bool             { return false }
+func (w *world) Holds(capability string) bool   { return w.holds(capability) }
+func (w *world) Within(string) bool             { return true }
+func (w *world) Rules(*Step) (none reason.Code) { return none }
+
+func (w *world) Write(namespace, _ string, value []byte, _ uint64) (none reason.Code) {
+	if w.write == nil {
+		return none
+	}
+	return w.write(namespace, value)
+}
+
 // lab is the scope of researcher in the worked case.
-func lab() Scope {
+func lab() Scope { return scopeOf(labWorld()) }
+
+func labWorld() *world {
 	p := &policy.Policy{Actions: map[string]policy.Action{"document.summarize": {}, "artifact.save": {}, "external.upload": {}}}
 	effective := policy.NewSet("memory.read", "memory.write", "document.summarize", "artifact.save")
-	return Scope{Agent: "researcher", Lineage: []string{"researcher", "report_manager"}, Known: p.KnownAction, Holds: effective.Has, Write: func(string, string, []byte, uint64) reason.Code { return "" }}
+	return &world{known: p.KnownAction, holds: effective.Has}
+}
+
+func scopeOf(w *world) Scope {
+	return Scope{Agent: "researcher", Lineage: []string{"researcher", "report_manager"}, World: w}
+}
+
+// stepOf is the step of a procedure with these arguments.
+func stepOf(t testing.TB, id, action, arguments string) Step {
+	t.Helper()
+	step := Step{ID: id, Action: action, Resource: "p:" + id, Arguments: value(t, arguments).AppendCanonical(nil)}
+	step.look()
+	return step
 }
 
 func steps(n int) string {
@@ -213,8 +246,7 @@ func TestR41_StepsAreJudgedInOrder(t *testing.T) {
 		{"s", "memory.write", `{"owner_agent_id":"researcher","namespace":"n","key":"k","value":false,"visibility":"children","expected_revision":3}`, reason.StepAllowed},
 		{"s", "memory.delete", `{"owner_agent_id":"researcher","namespace":"n","key":"k","expected_revision":1}`, reason.StepAllowed},
 	} {
-		arguments := value(t, row.arguments)
-		step := Step{row.id, row.action, arguments.AppendCanonical(nil), &arguments}
+		step := stepOf(t, row.id, row.action, row.arguments)
 		results, whole := Validate(SOP{ID: "p", Version: 1, Steps: []Step{step}}, lab())
 		if len(results) != 1 || results[0].Reason != row.want {
 			t.Errorf("%q %.120s: %v, want %s", row.action, row.arguments, results, row.want)
@@ -230,11 +262,10 @@ func TestR41_StepsAreJudgedInOrder(t *testing.T) {
 
 // A step needs memory.write to delete, and holding it is asked under that name.
 func TestDeletingNeedsMemoryWrite(t *testing.T) {
-	arguments := value(t, `{"owner_agent_id":"researcher","namespace":"n","key":"k","expected_revision":1}`)
-	procedure := SOP{ID: "p", Version: 1, Steps: []Step{{"s", "memory.delete", arguments.AppendCanonical(nil), &arguments}}}
-	scope := lab()
-	scope.Holds = policy.NewSet("memory.read", "memory.delete").Has
-	if _, whole := Validate(procedure, scope); whole != reason.ActionNotInEffectiveCapabilities {
+	step := stepOf(t, "s", "memory.delete", `{"owner_agent_id":"researcher","namespace":"n","key":"k","expected_revision":1}`)
+	w := labWorld()
+	w.holds = policy.NewSet("memory.read", "memory.delete").Has
+	if _, whole := Validate(SOP{ID: "p", Version: 1, Steps: []Step{step}}, scopeOf(w)); whole != reason.ActionNotInEffectiveCapabilities {
 		t.Errorf("without memory.write: %s", whole)
 	}
 }
@@ -242,17 +273,16 @@ func TestDeletingNeedsMemoryWrite(t *testing.T) {
 // The capability is asked for before the owner, and the owner before the
 // lineage, whatever the policy knows.
 func TestR41_CapabilityBeforeOwnerBeforeLineage(t *testing.T) {
-	arguments := value(t, `{"owner_agent_id":"stranger"}`)
-	scope := lab()
-	scope.Known = func(string) bool { return true }
+	w := labWorld()
+	w.known = func(string) bool { return true }
 	judge := func(action string) reason.Code {
-		results, _ := Validate(SOP{Steps: []Step{{ID: "s", Action: action, arguments: &arguments}}}, scope)
+		results, _ := Validate(SOP{Steps: []Step{stepOf(t, "s", action, `{"owner_agent_id":"stranger"}`)}}, scopeOf(w))
 		return results[0].Reason
 	}
 	if got := judge("memory.write"); got != reason.CrossOwnerMemoryWrite {
 		t.Errorf("with the capability: %s", got)
 	}
-	scope.Holds = policy.NewSet("memory.read").Has
+	w.holds = policy.NewSet("memory.read").Has
 	if got := judge("memory.write"); got != reason.ActionNotInEffectiveCapabilities {
 		t.Errorf("without the capability: %s", got)
 	}
@@ -266,11 +296,9 @@ func TestR41_CapabilityBeforeOwnerBeforeLineage(t *testing.T) {
 
 func TestR60_WithoutPolicyNoStepIsKnown(t *testing.T) {
 	var none *policy.Policy
-	scope := lab()
-	scope.Known = none.KnownAction
-	scope.Holds = func(string) bool { return true }
+	w := &world{known: none.KnownAction, holds: func(string) bool { return true }}
 	for _, action := range []string{"memory.read", "memory.write", "memory.delete", "artifact.save"} {
-		results, _ := Validate(SOP{Steps: []Step{{ID: "s", Action: action, arguments: &noArguments}}}, scope)
+		results, _ := Validate(SOP{Steps: []Step{stepOf(t, "s", action, `{}`)}}, scopeOf(w))
 		if results[0].Reason != reason.UnknownAction {
 			t.Errorf("%s: %s", action, results[0].Reason)
 		}
@@ -337,24 +365,24 @@ func TestR40_TheRefusalListsEveryReason(t *testing.T) {
 // nothing of a step that is refused before.
 func TestR44_JudgingAsksOnlyForNames(t *testing.T) {
 	var asked []string
-	scope := lab()
-	known, holds := scope.Known, scope.Holds
-	scope.Known = func(a string) bool { asked = append(asked, "known "+a); return known(a) }
-	scope.Holds = func(c string) bool { asked = append(asked, "holds "+c); return holds(c) }
-	arguments := value(t, `{"path":"/etc/passwd"}`)
-	before := string(arguments.AppendCanonical(nil))
-	Validate(SOP{Steps: []Step{
-		{ID: "", Action: "artifact.save", arguments: &arguments},
-		{ID: "a", Action: "artifact.save", arguments: &arguments},
-		{ID: "a", Action: "artifact.save", arguments: &arguments},
-		{ID: "b", Action: "no.such", arguments: &arguments},
-		{ID: "c", Action: "No Such", arguments: &arguments},
-	}}, scope)
+	lab := labWorld()
+	w := &world{
+		known: func(a string) bool { asked = append(asked, "known "+a); return lab.known(a) },
+		holds: func(c string) bool { asked = append(asked, "holds "+c); return lab.holds(c) },
+	}
+	const before = `{"path":"/etc/passwd"}`
+	var list []Step
+	for _, step := range [][2]string{{"", "artifact.save"}, {"a", "artifact.save"}, {"a", "artifact.save"}, {"b", "no.such"}, {"c", "No Such"}} {
+		list = append(list, stepOf(t, step[0], step[1], before))
+	}
+	Validate(SOP{Steps: list}, scopeOf(w))
 	if want := []string{"known artifact.save", "holds artifact.save", "known no.such"}; !slices.Equal(asked, want) {
 		t.Errorf("asked %v, want %v", asked, want)
 	}
-	if after := string(arguments.AppendCanonical(nil)); after != before {
-		t.Errorf("arguments became %s", after)
+	for _, step := range list {
+		if string(step.Arguments) != before {
+			t.Errorf("arguments became %s", step.Arguments)
+		}
 	}
 }
 
@@ -380,7 +408,9 @@ func TestVerdictsDoNotDependOnTheOrderOfSteps(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			list[i].parse(&v, nil)
+			d := draft{procedure: "p"}
+			d.parse(&v)
+			list[i] = d.steps()[0]
 		}
 		verdicts := map[string]reason.Code{}
 		results, whole := Validate(SOP{Steps: list}, lab())

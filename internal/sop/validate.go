@@ -4,31 +4,34 @@ import (
 	"slices"
 
 	"github.com/ledgerd/ledgerd/internal/events"
-	"github.com/ledgerd/ledgerd/internal/policy"
 	"github.com/ledgerd/ledgerd/internal/reason"
 )
 
 // Scope is all that a judgement may know of the proposer.
 type Scope struct {
-	Agent   string                       // who proposes
-	Lineage []string                     // the proposer, its parent, … its root
-	Known   func(action string) bool     // the policy in force knows the action
-	Denied  func(capability string) bool // an emergency deny takes it; nil for never
-	Holds   func(capability string) bool // it is among the proposer's effective capabilities
-
-	Within func(namespace string) bool // the proposer may write in it; nil for everywhere
-
-	// Write judges what memory.write would put under a name, canonical JSON, for
-	// so many seconds, 0 where the step does not say; "" where nothing forbids it.
-	Write func(namespace, key string, value []byte, seconds uint64) reason.Code
-
-	// Rules judges the arguments of a declared action; "" where nothing forbids
-	// them. nil for no rules.
-	Rules func(step *Step) reason.Code
+	Agent   string   // who proposes
+	Lineage []string // the proposer, its parent, … its root
+	World
 
 	// Asked is told what became of every check, in order; nil where nobody asks
 	// how it came about.
 	Asked func(step *Step, check string, failed bool)
+}
+
+// World answers what a judgement asks of the proposer.
+type World interface {
+	Known(action string) bool      // the policy in force knows the action
+	Denied(capability string) bool // an emergency deny takes it
+	Holds(capability string) bool  // it is among the proposer's effective capabilities
+	Within(namespace string) bool  // the proposer may write in it
+
+	// Write judges what memory.write would put under a name, canonical JSON, for
+	// so many seconds, 0 where the step does not say; "" where nothing forbids it.
+	Write(namespace, key string, value []byte, seconds uint64) reason.Code
+
+	// Rules judges the arguments of a declared action; "" where nothing forbids
+	// them.
+	Rules(step *Step) reason.Code
 }
 
 // The checks of a step, as Scope.Asked names them.
@@ -60,6 +63,10 @@ type StepResult struct {
 	Action string      // the step's, or events.Unsupported where that is no action's name
 	Reason reason.Code // reason.StepAllowed, or the first check that fails
 }
+
+// Room is what a procedure is judged in. What Validate returns lies in it, until
+// it is used again.
+type Room struct{ results []StepResult }
 
 // Validate is Room.Validate in room of its own.
 func Validate(sop SOP, scope Scope) ([]StepResult, reason.Code) {
@@ -104,7 +111,7 @@ func (s *Step) judge(before []Step, scope *Scope) reason.Code {
 		return reason.DuplicateStepID
 	case s.fails(scope, CheckKnown, !s.known(scope)):
 		return reason.UnknownAction
-	case s.fails(scope, CheckEmergency, scope.Denied != nil && scope.Denied(s.Capability())):
+	case s.fails(scope, CheckEmergency, scope.Denied(s.Capability())):
 		return reason.EmergencyDeny
 	case s.fails(scope, CheckHolds, !scope.Holds(s.Capability())):
 		return reason.ActionNotInEffectiveCapabilities
@@ -166,7 +173,7 @@ func (s *Step) refersOutside(lineage []string) bool {
 		owner, ok := s.arguments.Get("owner_agent_id")
 		return ok && !within(lineage, owner)
 	}
-	return anyOutside(lineage, s.arguments)
+	return s.arguments != nil && anyOutside(lineage, s.arguments)
 }
 
 func anyOutside(lineage []string, v *events.Value) bool {
@@ -197,9 +204,6 @@ func (s *Step) checkArguments(scope *Scope) reason.Code {
 	}
 	if s.memory() {
 		return s.checkMemory(scope)
-	}
-	if scope.Rules == nil {
-		return ""
 	}
 	code := scope.Rules(s)
 	if !s.fails(scope, CheckSchema, code == reason.ArgumentSchema) {
@@ -246,7 +250,7 @@ func Checks(action string) []string {
 // outside reports whether a step writes where the proposer may not.
 func (s *Step) outside(scope *Scope) bool {
 	namespace, _ := s.arguments.Get("namespace")
-	return scope.Within != nil && !scope.Within(namespace.Text)
+	return !scope.Within(namespace.Text)
 }
 
 // forbidden asks what is wrong with the value of a write.
@@ -294,7 +298,7 @@ func rightKind(m events.Member) bool {
 	case "owner_agent_id", "namespace", "key":
 		return m.Value.Kind == events.String
 	case "visibility":
-		return m.Value.Kind == events.String && policy.ValidVisibility(m.Value.Text)
+		return m.Value.Kind == events.String && events.ValidVisibility(m.Value.Text)
 	case "expected_revision":
 		n, ok := m.Value.Int()
 		return ok && n >= 1

@@ -79,12 +79,7 @@ func (f *fields) visibility() string {
 	if !f.has("visibility") {
 		return ""
 	}
-	return f.valid("visibility", ValidVisibility)
-}
-
-// ValidVisibility reports whether s is private, children or descendants.
-func ValidVisibility(s string) bool {
-	return s == "private" || s == "children" || s == "descendants"
+	return f.valid("visibility", events.ValidVisibility)
 }
 
 func (f *fields) positive(name string) uint64 {

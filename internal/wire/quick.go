@@ -4,6 +4,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/sop"
 )
 
 // The members of the operations that nearly all proposals are of, in canonical
@@ -15,17 +16,19 @@ const (
 	keyMember
 	namespaceMember
 	ownerMember
+	sopMember
 	valueMember
 	visibilityMember
 	operationIDMember
 	traceIDMember
+	waitMember
 	memberCount
 
 	canonicalMembers = operationIDMember // how many of them are part of it
 )
 
 var memberNames = [memberCount]string{
-	"action", "arguments", "expected_revision", "key", "namespace", "owner_agent_id", "value", "visibility", "operation_id", "trace_id",
+	"action", "arguments", "expected_revision", "key", "namespace", "owner_agent_id", "sop", "value", "visibility", "operation_id", "trace_id", "wait_ms",
 }
 
 // shape says which members an operation has, as bits.
@@ -45,6 +48,8 @@ func shapeOf(operation string) (shape, bool) {
 		return shape{required, required | any}, true
 	case "action.authorize":
 		return shape{1 << actionMember, 1<<actionMember | 1<<argumentsMember | any}, true
+	case "sop.validate", "sop.submit":
+		return shape{1 << sopMember, 1<<sopMember | 1<<waitMember | any}, true
 	}
 	return shape{}, false
 }
@@ -61,7 +66,7 @@ func quick(operation string, b []byte) *Request {
 	var f found
 	s, ok := events.NewScanner(b)
 	for first := true; ok && !s.Ends(); first = false {
-		ok = f.member(&s, first)
+		ok = f.member(&s, first, len(b))
 	}
 	if !ok || !s.Finished() || f.seen&want.required != want.required || f.seen&^want.allowed != 0 {
 		return nil
@@ -71,9 +76,14 @@ func quick(operation string, b []byte) *Request {
 		return nil
 	}
 	var r *Request
-	if operation == "action.authorize" {
+	switch operation {
+	case "action.authorize":
 		r = f.authorize(len(b))
-	} else {
+	case "sop.validate":
+		r = f.validate()
+	case "sop.submit":
+		r = f.submit()
+	default:
 		r = f.memory(operation, len(b))
 	}
 	if r != nil {
@@ -87,6 +97,8 @@ type found struct {
 	seen     uint
 	values   [memberCount][]byte
 	revision uint64
+	wait     uint64
+	sop      sop.SOP // whose value is that of the whole request, so far
 }
 
 func (f *found) has(member int) bool { return f.seen&(1<<member) != 0 }
@@ -100,7 +112,7 @@ func (f *found) text(member int) []byte {
 }
 
 // member reads one member; ok is false where it is one to leave to others.
-func (f *found) member(s *events.Scanner, first bool) bool {
+func (f *found) member(s *events.Scanner, first bool, size int) bool {
 	name, ok := s.Name(first)
 	if !ok {
 		return false
@@ -116,6 +128,11 @@ func (f *found) member(s *events.Scanner, first bool) bool {
 	switch member {
 	case argumentsMember, valueMember:
 		f.values[member], ok = s.Value()
+	case sopMember:
+		f.sop, f.values[member], ok = sop.Scan(s, append(make([]byte, 0, size), `{"sop":`...))
+	case waitMember:
+		f.wait, _, ok = s.Positive()
+		ok = ok && f.wait <= waitMax
 	case revisionMember:
 		f.revision, f.values[member], ok = s.Positive()
 	default:
@@ -217,5 +234,31 @@ func (f *found) authorize(size int) *Request {
 	}
 	made.Resource = named(made.body.Action, events.ValidAction)
 	made.TooLarge = len(arguments) > events.ArgumentsBytesMax
+	return &made.Request
+}
+
+func (f *found) procedure() (Request, Procedure) {
+	id := f.sop.ID
+	return Request{Canonical: append(f.values[sopMember], '}'), Resource: id, Wait: int64(f.wait)},
+		Procedure{SOP: f.sop, Length: len(f.sop.Steps), resource: id}
+}
+
+func (f *found) validate() *Request {
+	request, procedure := f.procedure()
+	made := &struct {
+		Request
+		body SOPValidate
+	}{request, SOPValidate{procedure}}
+	made.Body = &made.body
+	return &made.Request
+}
+
+func (f *found) submit() *Request {
+	request, procedure := f.procedure()
+	made := &struct {
+		Request
+		body SOPSubmit
+	}{request, SOPSubmit{procedure}}
+	made.Body = &made.body
 	return &made.Request
 }

@@ -36,6 +36,20 @@ var quickly = []struct{ operation, request string }{
 	{"action.authorize", `{"action":"pay","arguments":{"to":"x","amount":9007199254740991}}`},
 	{"action.authorize", `{"action":"No Action","arguments":{}}`},
 	{"action.authorize", `{"action":"pay"}`},
+	{"sop.validate", `{"sop":{"sop_id":"p","version":1,"steps":[{"step_id":"a","action":"x.one","arguments":{"n":1}}]},"operation_id":"o"}`},
+	{"sop.validate", `{"sop":{"sop_id":"p","steps":[{"action":"x.one","arguments":{},"step_id":"a"},{"action":"x.one","step_id":"a"}],"version":999999999999999}}`},
+	{"sop.validate", ` { "sop" : { "version" : 7 , "sop_id" : "p.1" , "steps" : [ { "arguments" : { "a" : [ 1 , "x y" ], "b\"" : { } } , "step_id" : "" , "action" : "" } ] } , "wait_ms" : 60000 } `},
+	{"sop.submit", `{"sop":{"sop_id":"p","version":1,"steps":[{"step_id":"a","action":"No Action é"},{"step_id":"b","action":"memory.read","arguments":{"key":"k","namespace":"n"}}]},"wait_ms":1,"trace_id":"t"}`},
+	{"sop.submit", `{"sop":{"sop_id":"p","version":1,"steps":[{"step_id":"a","action":"x","arguments":{"to":[{"owner_agent_id":"b"}]}},{"step_id":"b","action":"x","arguments":{"z":1,"a":"owner_agent_id"}}]}}`},
+}
+
+// procedure is a request for one of n steps, the last of which is last.
+func procedure(n int, last string) string {
+	var b strings.Builder
+	for i := range n - 1 {
+		fmt.Fprintf(&b, `{"step_id":"s%d","action":"bench.act","arguments":{"path":"draft/%d.md"}},`, i, i)
+	}
+	return `{"sop":{"sop_id":"bench","version":1,"steps":[` + b.String() + last + `]},"operation_id":"7-0-3.12"}`
 }
 
 func TestQuickTakesCommonRequests(t *testing.T) {
@@ -49,6 +63,68 @@ func TestQuickTakesCommonRequests(t *testing.T) {
 		same(t, "memory.write", fmt.Appendf(nil, `{"owner_agent_id":"bob","namespace":"n","key":"k","value":%s}`, text))
 		text = `"` + strings.Repeat("x", events.ArgumentsBytesMax-8+over) + `"`
 		same(t, "action.authorize", fmt.Appendf(nil, `{"action":"x","arguments":{"a":%s}}`, text))
+	}
+}
+
+func TestQuickTakesProcedures(t *testing.T) {
+	long := strings.Repeat("x", events.ArgumentsBytesMax)
+	for _, last := range []string{
+		`{"step_id":"z","action":"x"}`, `{"step_id":"z","action":"x","arguments":{"a":"` + long + `"}}`,
+		`{"step_id":"z","action":"` + long + `"}`, `{"step_id":"s0","action":"memory.write","arguments":{"value":{"owner_agent_id":[]},"key":1}}`,
+	} {
+		for _, n := range []int{1, 10, events.SOPStepsMax} {
+			if !same(t, "sop.validate", []byte(procedure(n, last))) {
+				t.Errorf("%d steps that end with %.60s are left to the other way", n, last)
+			}
+		}
+	}
+}
+
+// What is wrong with a procedure has its reason from the other way.
+func TestQuickTakesNoFaultyProcedure(t *testing.T) {
+	const step = `{"step_id":"s","action":"x","arguments":{}}`
+	whole := func(members string) string { return `{"sop":{` + members + `}}` }
+	faulty := []string{
+		`{}`, `{"sop":null}`, `{"sop":[]}`, `{"sop":"p"}`, whole(``), procedure(events.SOPStepsMax+1, step),
+		whole(`"sop_id":"p","version":1`), whole(`"sop_id":"p","steps":[` + step + `]`), whole(`"version":1,"steps":[` + step + `]`),
+		whole(`"sop_id":"p","version":1,"steps":[]`), whole(`"sop_id":"p","version":1,"steps":{}`), whole(`"sop_id":"p","version":1,"steps":null`),
+		whole(`"sop_id":"p","version":1,"steps":[],"steps":[` + step + `]`), whole(`"sop_id":"p","version":1,"steps":[` + step + `],"steps":[` + step + `]`),
+		whole(`"sop_id":"p","sop_id":"p","version":1,"steps":[` + step + `]`), whole(`"sop_id":"p","version":1,"version":1,"steps":[` + step + `]`),
+		whole(`"sop_id":"p","version":1,"steps":[` + step + `],"more":1`), whole(`"sop_id":"p","version":1,"steps":[` + step + `,]`),
+		whole(`"sop_id":"p","version":1,"steps":[,` + step + `]`), whole(`"sop_id":"p","version":1,"steps":[` + step + step + `]`),
+		whole(`"sop_id":"p","version":1,"steps":[` + step + `],`), `{"sop":{"sop_id":"p","version":1,"steps":[` + step + `]`,
+		`{"sop":{"sop_id":"p","version":1,"steps":[` + step + `]},"wait_ms":60001}`, `{"sop":{"sop_id":"p","version":1,"steps":[` + step + `]},"wait_ms":-1}`,
+		`{"sop":{"sop_id":"p","version":1,"steps":[` + step + `]},"wait_ms":"1"}`, `{"sop":{"sop_id":"p","version":1,"steps":[` + step + `]},"key":"k"}`,
+		`{"sop":{"sop_id":"p","version":1,"steps":[` + step + `]},"sop":{"sop_id":"p","version":1,"steps":[` + step + `]}}`,
+	}
+	for _, id := range []string{`""`, `"a/b"`, `" p"`, `7`, `null`, `["p"]`, `"` + strings.Repeat("p", 65) + `"`} {
+		faulty = append(faulty, whole(`"sop_id":`+id+`,"version":1,"steps":[`+step+`]`))
+	}
+	for _, version := range []string{`0`, `-1`, `01`, `1.0`, `1e0`, `"1"`, `true`, `null`, `[1]`, `9007199254740992`} {
+		faulty = append(faulty, whole(`"sop_id":"p","version":`+version+`,"steps":[`+step+`]`))
+	}
+	for _, step := range []string{
+		`1`, `null`, `[]`, `{}`, `{"step_id":"s"}`, `{"action":"x"}`, `{"step_id":"s","action":"x","args":{}}`, `{"step_id":" s","action":"x"}`,
+		`{"step_id":7,"action":"x"}`, `{"step_id":"s","action":["x"]}`, `{"step_id":null,"action":"x"}`, `{"step_id":"s","action":null}`,
+		`{"step_id":"s","action":"x","arguments":null}`, `{"step_id":"s","action":"x","arguments":[]}`, `{"step_id":"s","action":"x","arguments":"{}"}`,
+		`{"step_id":"s","step_id":"s","action":"x"}`, `{"step_id":"s","action":"x","action":"x"}`, `{"step_id":"s","action":"x","arguments":{},"arguments":{}}`,
+		`{"step_id":"s","action":"x","arguments":{"a":1,"a":1}}`, `{"step_id":"s","action":"x","arguments":{"a":1,"b":1,"a":1}}`,
+		`{"step_id":"s","action":"x","arguments":{"a":01}}`, `{"step_id":"s","action":"x","arguments":{"a":1,}}`, `{"step_id":"s","action":"x",}`,
+		`{"step_id":"s","action":"x","arguments":` + strings.Repeat(`{"a":`, events.JSONDepthMax-4) + `{}` + strings.Repeat(`}`, events.JSONDepthMax-4) + `}`,
+		"{\"step_id\":\"s\",\"action\":\"a\x01\"}", "{\"step_id\":\"s\",\"action\":\"a\xff\"}", `{"step_id":"s","action":"\u0000"}`, `{"step_id":"s","action":"\ud800"}`,
+	} {
+		faulty = append(faulty, whole(`"sop_id":"p","version":1,"steps":[`+step+`]`))
+	}
+	for _, request := range faulty {
+		for _, operation := range []string{"sop.validate", "sop.submit"} {
+			if same(t, operation, []byte(request)) {
+				t.Errorf("%s %s is taken", operation, request)
+			}
+		}
+	}
+	deepest := `{"step_id":"s","action":"x","arguments":` + strings.Repeat(`{"a":`, events.JSONDepthMax-5) + `{}` + strings.Repeat(`}`, events.JSONDepthMax-5) + `}`
+	if request := whole(`"sop_id":"p","version":1,"steps":[` + deepest + `]`); !same(t, "sop.validate", []byte(request)) {
+		t.Errorf("%s is left to the other way", request)
 	}
 }
 
@@ -97,7 +173,8 @@ func TestQuickTakesNothingMalformed(t *testing.T) {
 // FuzzDecodeQuick compares the two ways: whatever the bytes, what the quick one
 // takes the other takes too, as the same request with the same canonical bytes.
 func FuzzDecodeQuick(f *testing.F) {
-	names := []string{"memory.read", "memory.write", "memory.delete", "action.authorize", "sop.validate"}
+	names := []string{"memory.read", "memory.write", "memory.delete", "action.authorize", "sop.validate", "sop.submit"}
+	f.Add(uint8(4), []byte(procedure(3, `{"arguments":{"b":1,"a":[{}]},"action":"x","step_id":"z"}`)))
 	for i, name := range names {
 		for _, c := range quickly {
 			if c.operation == name {
@@ -118,6 +195,8 @@ func BenchmarkDecode(b *testing.B) {
 		{"read", "memory.read", `{"namespace":"notes","key":"agent42-17"}`},
 		{"write", "memory.write", `{"owner_agent_id":"agent42","namespace":"work","key":"7-0-3","value":"The quick brown fox jumps over the lazy dog.","expected_revision":12,"operation_id":"7-0-3.12"}`},
 		{"authorize", "action.authorize", `{"action":"bench.act","arguments":{"path":"draft/report.md","size":4096},"operation_id":"7-0-3.12"}`},
+		{"sop10", "sop.validate", procedure(10, `{"step_id":"s9","action":"bench.act","arguments":{"path":"draft/9.md"}}`)},
+		{"sop10 spaced", "sop.validate", strings.NewReplacer(",", ", ", ":", ": ").Replace(procedure(10, `{"step_id":"s9","action":"memory.read","arguments":{"key":"k","namespace":"n"}}`))},
 	} {
 		b.Run(c.name+"/quick", func(b *testing.B) {
 			b.ReportAllocs()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/reason"
+	"github.com/ledgerd/ledgerd/internal/sop"
 )
 
 // Request is one decoded proposal or control request.
@@ -52,10 +53,19 @@ type ActionAuthorize struct {
 }
 
 // SOPValidate asks for the judgement of a whole procedure.
-type SOPValidate struct{ SOP events.Value }
+type SOPValidate struct{ Procedure }
 
 // SOPSubmit asks for a procedure to be run.
-type SOPSubmit struct{ SOP events.Value }
+type SOPSubmit struct{ Procedure }
+
+// Procedure is the "sop" of a request, or what is wrong with it.
+type Procedure struct {
+	sop.SOP
+	Refused  reason.Code // why it is none; it then has no steps
+	Fault    string      // what is malformed about it, for its sender
+	Length   int         // steps that it lists, good or bad
+	resource string
+}
 
 // RunCancel asks for the end of a run of the sender's.
 type RunCancel struct{ RunID string }
@@ -306,19 +316,26 @@ func decodeAuthorize(f *fields) any {
 
 const waitMax = 60_000 // milliseconds
 
-func decodeSOP(f *fields) any { return &SOPValidate{SOP: decodeSubmit(f).(*SOPSubmit).SOP} }
+func decodeSOP(f *fields) any { return &SOPValidate{f.procedure()} }
 
-func decodeSubmit(f *fields) any {
-	sop, ok := f.take("sop")
+func decodeSubmit(f *fields) any { return &SOPSubmit{f.procedure()} }
+
+func (f *fields) procedure() (p Procedure) {
+	v, ok := f.take("sop")
 	f.check(ok)
-	r := &SOPSubmit{SOP: sop}
+	if p.SOP, p.Refused = sop.Parse(v); p.Refused == reason.SOPMalformed {
+		p.Fault = sop.Fault(v)
+	}
+	id, _ := v.Get("sop_id")
+	steps, _ := v.Get("steps")
+	p.resource, p.Length = named(id.Text, events.ValidToken), len(steps.Elements)
 	if f.has("wait_ms") {
 		v, _ := f.take("wait_ms")
 		ms, integer := v.Int()
 		f.check(integer && 0 <= ms && ms <= waitMax)
 		f.wait = ms
 	}
-	return r
+	return p
 }
 
 func decodeResolve(f *fields) any {

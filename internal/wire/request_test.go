@@ -11,6 +11,7 @@ import (
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/reason"
+	"github.com/ledgerd/ledgerd/internal/sop"
 )
 
 // example is one operation with every member it takes.
@@ -32,6 +33,9 @@ func value(t testing.TB, s string) events.Value {
 	return v
 }
 
+// noProcedure is what {"sop_id":"s"} is decoded to.
+var noProcedure = Procedure{SOP: sop.SOP{ID: "s"}, Refused: reason.SOPMalformed, Fault: "version is missing", resource: "s"}
+
 func examples(t testing.TB) []example {
 	return []example{
 		{Propose, "memory.read", `{"namespace":"a.b","key":"k","owner_agent_id":"bob"}`,
@@ -43,7 +47,7 @@ func examples(t testing.TB) []example {
 		{Propose, "action.authorize", `{"action":"x.one","arguments":{"b":1.50,"a":"\u00e9"}}`,
 			&ActionAuthorize{"x.one", []byte(`{"a":"é","b":1.50}`)}, []string{"arguments"}, nil},
 		{Propose, "sop.validate", `{"sop":{"sop_id":"s"},"wait_ms":60000}`,
-			&SOPValidate{value(t, `{"sop_id":"s"}`)}, []string{"wait_ms"}, []string{"sop"}},
+			&SOPValidate{noProcedure}, []string{"wait_ms"}, []string{"sop"}},
 		{Propose, "agent.register", `{"agent_id":"kid","capabilities":["x.two","x.one"],"public_key":"U"}`,
 			&AgentRegister{AgentID: "kid", Capabilities: []string{"x.two", "x.one"}, PublicKey: "U"}, nil, nil},
 		{Control, "apply", `{"documents":["a","b"],"expected_version":"v1","dry_run":true,"signatures":["U s"]}`,
@@ -59,7 +63,7 @@ func examples(t testing.TB) []example {
 			&MemoryLoad{"bob", "n", "k", []byte(`"v"`), "private"}, []string{"visibility"}, []string{"value"}},
 		{Control, "environment.set", `{"capabilities":["x.one"]}`, &EnvironmentSet{[]string{"x.one"}}, nil, nil},
 		{Control, "clock.accept", `{}`, &ClockAccept{}, nil, nil},
-		{Propose, "sop.submit", `{"sop":{"sop_id":"s"},"wait_ms":250}`, &SOPSubmit{value(t, `{"sop_id":"s"}`)}, []string{"wait_ms"}, []string{"sop"}},
+		{Propose, "sop.submit", `{"sop":{"sop_id":"s"},"wait_ms":250}`, &SOPSubmit{noProcedure}, []string{"wait_ms"}, []string{"sop"}},
 		{Propose, "run.cancel", `{"run_id":"r-1"}`, &RunCancel{"r-1"}, nil, nil},
 		{Propose, "grant.give", `{"namespace":"n","key":"k","to":"bob","expires_seconds":60,"uses":2}`, &GrantGive{"n", "k", "bob", 60, 2}, []string{"uses"}, nil},
 		{Propose, "grant.revoke", `{"namespace":"n","key":"k","to":"bob"}`, &GrantRevoke{"n", "k", "bob"}, nil, nil},

@@ -24,11 +24,9 @@ func resource(body any) string {
 	case *ActionAuthorize:
 		return named(r.Action, events.ValidAction)
 	case *SOPValidate:
-		id, _ := r.SOP.Get("sop_id")
-		return named(id.Text, events.ValidToken)
+		return r.resource
 	case *SOPSubmit:
-		id, _ := r.SOP.Get("sop_id")
-		return named(id.Text, events.ValidToken)
+		return r.resource
 	case *RunCancel:
 		return r.RunID
 	case *RunResolve:
