@@ -9,8 +9,8 @@ import (
 
 const (
 	batchJobsMax     = 256     // answered together; keeps one sync's worth of waiting short
+	batchControlMax  = 64      // of a batch with control requests, which wait for all of it
 	batchBytesMax    = 4 << 20 // a batch stays well under a memtable
-	batchQueriesMax  = 64      // of a batch are kept for queries, if there are any
 	queueDefault     = 32_768  // proposals waiting
 	queueBytes       = 64 << 20
 	senderQueueMax   = 4096 // of one sender
@@ -112,11 +112,15 @@ func (in *intake) take(now int64) (jobs []*job, closed bool) {
 			jobs, bytes = append(jobs, j), bytes+j.bytes
 		}
 	}
-	from(batchJobsMax, in.controls.pop)
-	from(batchJobsMax, in.reports.pop)
+	most := batchJobsMax
+	from(most, in.controls.pop)
+	if len(jobs) > 0 {
+		most = batchControlMax
+	}
+	from(most, in.reports.pop)
 	patient := len(jobs)
-	from(batchJobsMax-min(batchQueriesMax, in.questions.jobs), in.nextProposal)
-	from(batchJobsMax, in.questions.pop)
+	from(most-min(most/4, in.questions.jobs), in.nextProposal)
+	from(most, in.questions.pop)
 	for _, j := range jobs[patient:] {
 		j.late = now-j.at > int64(in.wait)
 	}

@@ -110,6 +110,7 @@ type Ledger struct {
 	// Shared.
 	intake    intake
 	pipeline  chan *batch
+	lead      lead
 	renders   chan *job     // queries to finish
 	erasures  chan *erasing // to be carried out
 	erasing   atomic.Int64  // how many are judged and not carried out
@@ -285,10 +286,12 @@ func (l *Ledger) serve(ctx context.Context) {
 // or with the first failure.
 func (l *Ledger) write(ctx context.Context) {
 	for {
+		l.lead.wait()
 		jobs := l.gather(ctx)
 		if jobs == nil {
 			return
 		}
+		l.lead.add(len(jobs))
 		b := &batch{jobs: jobs}
 		b.spare.users.Add(1) // answerAll
 		l.counters.writing.Store(l.counters.now())
