@@ -3,6 +3,7 @@ package natsapi
 import (
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ledgerd/ledgerd/internal/events"
@@ -51,15 +52,23 @@ func (a *api) judge(m request, lane wire.Lane) {
 		a.refuse(m, s.ID, reply, reason.RateLimited)
 		return
 	}
-	r := &arrival{api: a, m: m, name: s.Name, reply: reply}
-	r.Arrival = ledger.Arrival{
-		Proposal: ledger.Proposal{Lane: lane, Subject: s.ID, Operation: wire.Known(lane, s.Name)},
-		Bytes:    len(m.Data()) + arrivalBytes, Read: r.read, Answer: r.answer,
-	}
+	r := arrivals.Get().(*arrival)
+	r.api, r.m, r.name, r.reply = a, m, s.Name, reply
+	r.Proposal = ledger.Proposal{Lane: lane, Subject: s.ID, Operation: wire.Known(lane, s.Name)}
+	r.Bytes = len(m.Data()) + arrivalBytes
 	if code := a.ledger.Receive(&r.Arrival); code != "" {
+		r.m = nil
+		arrivals.Put(r)
 		a.refuse(m, s.ID, reply, code)
 	}
 }
+
+// arrivals holds those that were refused at once, so that a flood takes no memory.
+var arrivals = sync.Pool{New: func() any {
+	r := &arrival{}
+	r.Read, r.Answer = r.read, r.answer
+	return r
+}}
 
 const arrivalBytes = 1 << 10 // what a message takes beside its data, about
 
@@ -185,9 +194,26 @@ func (a *api) count(id string, code reason.Code) {
 func (a *api) refuse(m request, id string, reply replyKind, code reason.Code) {
 	a.count(id, code)
 	if reply == ownReply {
-		respond(m, wire.Error(code), code)
+		respond(m, errorOf(code), code)
 	}
 }
+
+// errorOf is the body of a refusal, made once for each code.
+func errorOf(code reason.Code) []byte {
+	if b, ok := errorBodies[code]; ok {
+		return b
+	}
+	return wire.Error(code)
+}
+
+var errorBodies = func() map[reason.Code][]byte {
+	all := map[reason.Code][]byte{}
+	for _, info := range reason.All() {
+		b := wire.Error(info.Code)
+		all[info.Code] = b[:len(b):len(b)]
+	}
+	return all
+}()
 
 // respond answers, with the reason in headers too where it is no allowance; a
 // denial is an answer like any other. (A message with headers costs its reader
