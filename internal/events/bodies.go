@@ -210,14 +210,13 @@ func (b *Decision) Type() Type {
 func (b *Decision) fields(c *coder) {
 	allowed := b.Allowed
 	c.str("subject", &b.Subject)
-	c.strs("lineage", &b.Lineage)
+	c.lineage("lineage", &b.Lineage)
 	c.str("operation", &b.Operation)
 	c.str("resource", &b.Resource)
 	c.optStr("action", &b.Action)
 	c.boolean("allowed", &b.Allowed)
 	c.str("reason_code", &b.Reason)
-	c.str("policy_version", &b.PolicyVersion)
-	c.hash("policy_digest", &b.PolicyDigest)
+	c.policy(&b.PolicyVersion, &b.PolicyDigest)
 	c.optStr("owner", &b.Owner)
 	c.optStr("rule", &b.Rule)
 	c.optStrs("failed", &b.Failed)

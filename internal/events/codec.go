@@ -17,6 +17,7 @@ type coder struct {
 	buf     []byte
 	pos     int      // next byte to read
 	room    *Skimmer // for what is read; nil for none
+	memo    *memo    // of what is written; nil for none
 	skim    bool     // keep no text of what is read
 	reading bool
 	first   bool // no field yet in the object at hand
@@ -267,7 +268,7 @@ func (c *coder) time(name string, v *Time) {
 			c.fail("%s is outside the years 1970 to 9999", name)
 			return
 		}
-		c.buf = append(v.append(append(c.buf, '"')), '"')
+		c.buf = append(c.memo.appendTime(append(c.buf, '"'), *v), '"')
 		return
 	}
 	if b := c.fixed(len(timeLayout)); c.err == nil {
@@ -379,6 +380,67 @@ func (c *coder) optStrs(name string, v *[]string) {
 		if c.reading && len(*v) == 0 {
 			c.fail("empty optional list %s", name)
 		}
+	}
+}
+
+// memo is how the last event of an Encoder wrote what the next one often has
+// too.
+type memo struct {
+	time     Time
+	timeText [len(timeLayout)]byte
+
+	lineage     []string
+	lineageText []byte // with its name, as all that follow
+
+	version    string
+	digest     Hash
+	policyText []byte
+}
+
+func (m *memo) appendTime(dst []byte, t Time) []byte {
+	if m == nil {
+		return t.append(dst)
+	}
+	if t != m.time || t == 0 {
+		m.time = t
+		t.append(m.timeText[:0])
+	}
+	return append(dst, m.timeText[:]...)
+}
+
+// lineage is strs of a list that is the same piece of memory for one agent.
+func (c *coder) lineage(name string, v *[]string) {
+	m := c.memo
+	if m != nil && len(*v) > 0 && len(*v) == len(m.lineage) && &(*v)[0] == &m.lineage[0] {
+		c.again(m.lineageText)
+		return
+	}
+	start := len(c.buf)
+	c.strs(name, v)
+	if m != nil && c.err == nil {
+		m.lineage, m.lineageText = *v, append(m.lineageText[:0], c.buf[start:]...)
+	}
+}
+
+// policy is a policy's version and digest.
+func (c *coder) policy(version *string, digest *Hash) {
+	m := c.memo
+	if m != nil && len(m.policyText) > 0 && *digest == m.digest && *version == m.version {
+		c.again(m.policyText)
+		return
+	}
+	start := len(c.buf)
+	c.str("policy_version", version)
+	c.hash("policy_digest", digest)
+	if m != nil && c.err == nil {
+		m.version, m.digest, m.policyText = *version, *digest, append(m.policyText[:0], c.buf[start:]...)
+	}
+}
+
+// again writes fields that are not an object's first as they were written before.
+func (c *coder) again(text []byte) {
+	if c.err == nil {
+		c.buf = append(c.buf, text...)
 	}
 }
 

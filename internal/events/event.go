@@ -9,7 +9,6 @@ package events
 
 import (
 	"bytes"
-	"encoding/hex"
 	"strings"
 )
 
@@ -30,18 +29,21 @@ type Event struct {
 
 // Append appends the bytes of e to dst. The error is ErrTooLarge, or says what
 // has no form in the format; dst is then unchanged.
-func (e *Event) Append(dst []byte) ([]byte, error) { return new(Encoder).Append(dst, e) }
+func (e *Event) Append(dst []byte) ([]byte, error) { return new(Encoder).append(dst, e, nil) }
 
 // Encoder writes one event after the other in the same room, for whoever writes
 // many. It belongs to one goroutine.
 type Encoder struct {
 	coder coder
+	memo  memo
 	typ   string
 }
 
 // Append is Event.Append.
-func (w *Encoder) Append(dst []byte, e *Event) ([]byte, error) {
-	w.coder, w.typ = coder{buf: dst}, string(e.Body.Type())
+func (w *Encoder) Append(dst []byte, e *Event) ([]byte, error) { return w.append(dst, e, &w.memo) }
+
+func (w *Encoder) append(dst []byte, e *Event, m *memo) ([]byte, error) {
+	w.coder, w.typ = coder{buf: dst, memo: m}, string(e.Body.Type())
 	e.fields(&w.coder, &w.typ, func() Body { return e.Body })
 	b, err := w.coder.buf, w.coder.end()
 	w.coder.buf = nil
@@ -178,23 +180,23 @@ func uuidOf(b []byte) (id [16]byte, ok bool) {
 
 // AppendUUID appends the text form of id.
 func AppendUUID(dst []byte, id [16]byte) []byte {
-	dst = append(hex.AppendEncode(dst, id[0:4]), '-')
-	dst = append(hex.AppendEncode(dst, id[4:6]), '-')
-	dst = append(hex.AppendEncode(dst, id[6:8]), '-')
-	dst = append(hex.AppendEncode(dst, id[8:10]), '-')
-	return hex.AppendEncode(dst, id[10:16])
+	var text [36]byte
+	at := 0
+	for i, b := range id {
+		if i == 4 || i == 6 || i == 8 || i == 10 {
+			text[at] = '-'
+			at++
+		}
+		text[at], text[at+1] = hexPairs[b][0], hexPairs[b][1]
+		at += 2
+	}
+	return append(dst, text[:]...)
 }
 
 // UUIDString is the 36-character lower-case text form of id.
 func UUIDString(id [16]byte) string {
-	var b [36]byte
-	hex.Encode(b[0:8], id[0:4])
-	hex.Encode(b[9:13], id[4:6])
-	hex.Encode(b[14:18], id[6:8])
-	hex.Encode(b[19:23], id[8:10])
-	hex.Encode(b[24:36], id[10:16])
-	b[8], b[13], b[18], b[23] = '-', '-', '-', '-'
-	return string(b[:])
+	var text [36]byte
+	return string(AppendUUID(text[:0], id))
 }
 
 // Label is what an event is published under.

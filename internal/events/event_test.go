@@ -433,3 +433,40 @@ func checkRejectedFile(t *testing.T) {
 		t.Errorf("only %d rejected vectors", n)
 	}
 }
+
+// Whatever an Encoder has written before, an event has the bytes that it has
+// alone: also after one that could not be written.
+func TestAnEncoderWritesWhatAppendWrites(t *testing.T) {
+	line, other := []string{"a", "b"}, []string{"a", "c"}
+	decision := func(change func(*Event, *Decision)) Event {
+		d := &Decision{Subject: "a", Lineage: line, Operation: "memory.read", Resource: "n.k", Reason: "record_not_found", PolicyVersion: "v", PolicyDigest: Hash{1}}
+		e := Event{Seq: 2, Prev: Hash{1}, Time: 1764444444000000, ID: [16]byte{6: 0x70, 8: 0x80}, Agent: "a", Body: d}
+		change(&e, d)
+		return e
+	}
+	events := []Event{
+		decision(func(*Event, *Decision) {}),
+		decision(func(e *Event, d *Decision) { d.Lineage = other }),
+		decision(func(e *Event, d *Decision) { d.Lineage = line[:1] }),
+		decision(func(e *Event, d *Decision) { d.Lineage = nil }),
+		decision(func(e *Event, d *Decision) { d.Lineage = []string{"\xff", "b"} }),
+		decision(func(e *Event, d *Decision) { d.PolicyVersion = "v2" }),
+		decision(func(e *Event, d *Decision) { d.PolicyVersion, d.PolicyDigest = "none", Hash{} }),
+		decision(func(e *Event, d *Decision) { d.PolicyVersion = "\x00" }),
+		decision(func(e *Event, d *Decision) { d.PolicyDigest = Hash{2} }),
+		decision(func(e *Event, d *Decision) { e.Time++ }),
+		decision(func(e *Event, d *Decision) { e.Time = 0 }),
+		decision(func(e *Event, d *Decision) { e.Time = -1 }),
+		{Seq: 2, Prev: Hash{1}, ID: [16]byte{6: 0x70, 8: 0x80}, Agent: System, Body: &LedgerOpened{Rules: 1, Build: "b"}},
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		var w Encoder
+		for _, i := range rapid.SliceOfN(rapid.IntRange(0, len(events)-1), 2, 8).Draw(t, "events") {
+			want, fault := events[i].Append(nil)
+			got, err := w.Append(nil, &events[i])
+			if !bytes.Equal(got, want) || (err == nil) != (fault == nil) {
+				t.Fatalf("event %d is %s, %v; alone %s, %v", i, got, err, want, fault)
+			}
+		}
+	})
+}

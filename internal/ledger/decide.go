@@ -501,7 +501,8 @@ func (j *judge) steps(procedure sop.SOP, results []sop.StepResult) {
 		step.Operation, step.OperationID = "sop.validate", ""
 		step.StepID, step.Action, step.Resource = result.StepID, result.Action, procedure.Steps[i].Resource
 		step.Reason, step.Allowed = string(result.Reason), result.Reason == reason.StepAllowed
-		if b, ok := j.broken[result.StepID]; ok && !step.Allowed {
+		if !step.Allowed {
+			b := j.broken[result.StepID]
 			b.tell(step)
 		}
 		o.Steps = append(o.Steps, step)

@@ -129,8 +129,9 @@ func (s *Step) judge(before []Step, scope *Scope) reason.Code {
 // repeats reports whether an earlier step has the same id. There are few enough
 // of them to look through.
 func (s *Step) repeats(before []Step) bool {
+	last := len(s.ID) - 1 // where ids of one procedure are most unlike
 	for i := range before {
-		if before[i].ID == s.ID {
+		if id := before[i].ID; len(id) == len(s.ID) && id[last] == s.ID[last] && id == s.ID {
 			return true
 		}
 	}
