@@ -40,6 +40,7 @@ func (l *Ledger) answerBatch(b *batch) {
 	l.counters.batch.add(uint64(len(b.jobs)))
 	b.turnAway()
 	durable := l.settle(b)
+	l.intake.settled()
 	if durable && b.commit != nil {
 		now = l.counters.now()
 		l.counters.sync.add(uint64(now-b.at) / 1000)

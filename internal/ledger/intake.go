@@ -10,6 +10,7 @@ import (
 const (
 	batchJobsMax     = 256     // answered together; keeps one sync's worth of waiting short
 	batchControlMax  = 64      // of a batch with control requests, which wait for all of it
+	batchJobsEnough  = 64      // are a batch while another is on its way to disk
 	batchBytesMax    = 4 << 20 // a batch stays well under a memtable
 	queueDefault     = 32_768  // proposals waiting
 	queueBytes       = 64 << 20
@@ -44,7 +45,8 @@ type intake struct {
 	questions fairQueue
 	proposals fairQueue
 	ahead     fifo[*job]    // proposals whose turn it was, read or being read
-	idle      bool          // the writer waits for wake
+	enough    int           // the writer waits for wake until so many wait; 0 while it does not
+	unsettled int           // batches that the writer has handed over and that are not durable yet
 	wake      chan struct{} // holds one
 	reading   sync.Cond     // readers wait for it
 	resting   int           // how many
@@ -72,9 +74,10 @@ func (in *intake) put(lane *fairQueue, from string, j *job) reason.Code {
 		in.mu.Unlock()
 		return reason.Overloaded
 	}
-	wake := in.idle
-	in.idle = false
-	if !wake && in.readable() {
+	wake := in.enough > 0 && (in.pressing() || in.waiting() >= in.enough)
+	if wake {
+		in.enough = 0
+	} else if in.readable() {
 		in.reading.Signal()
 	}
 	in.mu.Unlock()
@@ -91,14 +94,52 @@ func (in *intake) rouse() {
 	}
 }
 
+func (in *intake) waiting() int {
+	return in.controls.jobs + in.reports.jobs + in.questions.jobs + in.proposals.jobs + in.ahead.len()
+}
+
+// pressing reports whether there is what waits for no company: control requests,
+// and queries, which need no sync.
+func (in *intake) pressing() bool { return in.controls.jobs+in.questions.jobs > 0 }
+
+// handed counts a batch as on its way to disk.
+func (in *intake) handed() {
+	in.mu.Lock()
+	in.unsettled++
+	in.mu.Unlock()
+}
+
+// settled counts it as there, or as lost. Whatever waits is the next batch.
+func (in *intake) settled() {
+	in.mu.Lock()
+	in.unsettled--
+	wake := in.unsettled == 0 && in.enough > 1
+	if wake {
+		in.enough = 0
+	}
+	in.mu.Unlock()
+	if wake {
+		in.rouse()
+	}
+}
+
 // take returns the jobs of the next batch at now, in order. When there are none the
-// writer is to wait for wake, unless the intake is closed.
+// writer is to wait for wake, unless the intake is closed. Nor are there any while
+// few wait and a batch is on its way to disk: the log is synced by one at a time, so
+// that a small batch behind another would be durable no sooner, and cost as much as
+// a large one.
 func (in *intake) take(now int64) (jobs []*job, closed bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	waiting := in.controls.jobs + in.reports.jobs + in.questions.jobs + in.proposals.jobs + in.ahead.len()
-	if waiting == 0 {
-		in.idle = !in.closed
+	waiting, enough := in.waiting(), 1
+	if in.unsettled > 0 && !in.pressing() {
+		enough = batchJobsEnough
+	}
+	in.enough = 0
+	if waiting == 0 || waiting < enough && !in.closed {
+		if !in.closed {
+			in.enough = enough
+		}
 		return nil, in.closed
 	}
 	jobs = make([]*job, 0, min(waiting, batchJobsMax))

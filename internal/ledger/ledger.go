@@ -299,6 +299,7 @@ func (l *Ledger) write(ctx context.Context) {
 			b.failed = true
 			l.fail(err)
 		}
+		l.intake.handed()
 		l.pipeline <- b
 		l.counters.writing.Store(0)
 		if b.failed {
