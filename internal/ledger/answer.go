@@ -138,7 +138,7 @@ func (l *Ledger) wake() {
 }
 
 func (l *Ledger) answer(j *job) {
-	if j.answer == nil && j.spoiled == nil && !j.erases() && j.newSeal() == 0 {
+	if j.answer == nil && j.caller == nil && j.spoiled == nil && !j.erases() && j.newSeal() == 0 {
 		return
 	}
 	if j.report != nil {
@@ -188,7 +188,7 @@ func answerOf(r *wire.Reply) Answer {
 
 // answerIn is answerOf, for an arrival in room that the next answer takes.
 func (l *Ledger) answerIn(j *job, r *wire.Reply) Answer {
-	if j.read == nil {
+	if j.caller == nil {
 		return answerOf(r)
 	}
 	reply := r.EncodeIn(l.replyRoom)

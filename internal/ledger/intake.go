@@ -199,12 +199,14 @@ func (in *intake) read() {
 		chunk = chunk[:0]
 		for range chunkMax {
 			j := in.proposals.pop()
+			j.reading.Store(true)
 			in.ahead.push(j)
 			chunk = append(chunk, j)
 		}
 		in.mu.Unlock()
 		for i, j := range chunk {
 			j.readOnce()
+			j.reading.Store(false) // from here on it may be another's
 			chunk[i] = nil
 		}
 		in.mu.Lock()

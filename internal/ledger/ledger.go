@@ -61,10 +61,11 @@ type job struct {
 	tick     bool
 	handler  string // whose report it is
 	answer   func(Answer)
-	at       int64 // when it was submitted
-	bytes    int   // it holds while it waits
-	read     func(*Proposal) reason.Code
+	at       int64  // when it was submitted
+	bytes    int    // it holds while it waits
+	caller   Caller // of an arrival, in place of answer
 	isRead   sync.Once
+	reading  atomic.Bool // a reader has taken it and is not done with it
 
 	late     bool        // it has waited too long
 	refused  reason.Code // before judgement
@@ -165,20 +166,29 @@ func (l *Ledger) Submit(p *Proposal, answer func(Answer)) reason.Code {
 
 // Arrival is a proposal as it came.
 type Arrival struct {
-	Proposal                             // its lane and subject set
-	Bytes    int                         // that it holds while it waits
-	Read     func(*Proposal) reason.Code // completes the proposal; a code refuses it
-	Answer   func(Answer)                // whose Reply is the ledger's again when it returns
+	Proposal        // its lane and subject set
+	Bytes    int    // that it holds while it waits
+	Caller   Caller // whose it is
 
 	job job // room for it
 }
 
-// Receive queues a proposal to be read when its turn comes, which is what Read
-// is called for, once, from another goroutine. Otherwise it is as Submit. What
-// Read refuses is answered with that reason, unjudged.
-// The caller must not change a any more.
+// Caller is who brings an Arrival. It is called from other goroutines.
+type Caller interface {
+	// Read completes the proposal when its turn has come. It is called once, if
+	// at all. A code refuses the proposal, which is answered with it, unjudged.
+	Read(*Proposal) reason.Code
+	// Answer is called once. The answer's Reply is the ledger's again when it returns.
+	Answer(Answer)
+	// Done says that nothing looks at the Arrival any more: it may be used again.
+	// It is not called for each.
+	Done()
+}
+
+// Receive queues a proposal to be read when its turn comes. Otherwise it is as
+// Submit. Until Done the caller must not change a any more.
 func (l *Ledger) Receive(a *Arrival) reason.Code {
-	a.job = job{proposal: &a.Proposal, answer: a.Answer, bytes: a.Bytes, read: a.Read}
+	a.job = job{proposal: &a.Proposal, caller: a.Caller, bytes: a.Bytes}
 	return l.submit(&a.job)
 }
 
@@ -327,8 +337,8 @@ func (l *Ledger) gather(ctx context.Context) []*job {
 // readOnce reads a proposal that has not been read yet, or waits for whoever is
 // reading it.
 func (j *job) readOnce() {
-	if j.read != nil {
-		j.isRead.Do(func() { j.refused = j.read(j.proposal) })
+	if j.caller != nil {
+		j.isRead.Do(func() { j.refused = j.caller.Read(j.proposal) })
 	}
 }
 
@@ -639,7 +649,10 @@ func (l *Ledger) refuseRest() {
 var notKnown = Answer{Reply: wire.Error(reason.NotKnownCommitted), Reason: reason.NotKnownCommitted}
 
 func (j *job) finish(a Answer) {
-	if j.answer != nil {
+	switch {
+	case j.caller != nil:
+		j.caller.Answer(a)
+	case j.answer != nil:
 		j.answer(a)
 	}
 }

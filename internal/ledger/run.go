@@ -351,7 +351,7 @@ func (l *Ledger) hold(j *job, r *wire.Reply, wait time.Duration) bool {
 	if l.waiters.all >= waitersMax || l.waiters.of[run.Agent] >= waitersOfOne {
 		return false
 	}
-	w := &waiting{id: run.ID, agent: run.Agent, own: j.outcome.Retry == 0, reply: r, answer: j.answer}
+	w := &waiting{id: run.ID, agent: run.Agent, own: j.outcome.Retry == 0, reply: r, answer: j.finish}
 	l.waiters.byRun[w.id] = append(l.waiters.byRun[w.id], w)
 	l.waiters.of[w.agent]++
 	l.waiters.all++

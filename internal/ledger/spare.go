@@ -8,8 +8,8 @@ import (
 // What judging takes is used again, since making it anew was a fifth of all a
 // decision cost. A batch has two users: the writer, as long as it looks back at
 // what may not be durable yet, and answerAll. The second to leave gives back the
-// events and the outcomes, emptied, so that whoever kept one after all would see
-// nothing in it.
+// events, the outcomes and the arrivals, emptied, so that whoever kept one after all
+// would see nothing in it. An arrival that a reader still has is left to it.
 type spare struct {
 	users atomic.Int32
 	kept  bool // a Stepper's, whose outcomes its caller has
@@ -42,12 +42,16 @@ func (b *batch) leave() {
 		return
 	}
 	for _, j := range b.jobs {
+		passed := j.refused != ""
 		if j.outcome != nil && passing(j.proposal.Operation) {
 			j.outcome.empty()
 			outcomes.Put(j.outcome)
-			j.outcome = nil
+			j.outcome, passed = nil, true
 		}
 		j.sealed = nil
+		if passed && j.caller != nil && !j.reading.Load() {
+			j.caller.Done()
+		}
 	}
 	if cap(b.sealed) <= sealedRoomMax {
 		clear(b.sealed)

@@ -576,6 +576,10 @@ var faults = []fault{
 		patches: []patch{{"internal/natsapi/guard.go", `n > maxSubscriptions {`, `n > 100*maxSubscriptions {`}},
 	},
 	{
+		name: "an arrival that is being read becomes another's", pkg: "internal/ledger", test: "TestAnArrivalIsGivenBackOnce",
+		patches: []patch{{"internal/ledger/spare.go", `j.caller != nil && !j.reading.Load() {`, `j.caller != nil {`}},
+	},
+	{
 		name: "refusals after queueing are not counted", pkg: "internal/natsapi", test: "TestR66_WhatWaitedTooLongIsOverloaded",
 		patches: []patch{{"internal/natsapi/api.go", `	case out.Refused:
 		r.api.refuse(r.m, r.Subject, r.reply, out.Reason)`, `	case out.Refused:
@@ -770,7 +774,7 @@ var faults = []fault{
 	},
 	{
 		name: "reports without a rate", pkg: "internal/natsapi", test: "TestReportsHaveTheirOwnRate",
-		patches: []patch{{"internal/natsapi/effect.go", `if !a.reports.take(s.ID, 1, time.Now()) {`, `if !a.reports.take(s.ID, 0, time.Now()) {`}},
+		patches: []patch{{"internal/natsapi/effect.go", `if !a.reports.take(s.ID, 1) {`, `if !a.reports.take(s.ID, 0) {`}},
 	},
 	{
 		name: "a grant without end", pkg: "internal/ledger", test: "TestR30_NoYesOutlivesTheExpiry",

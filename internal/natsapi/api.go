@@ -10,7 +10,7 @@ import (
 	"github.com/ledgerd/ledgerd/internal/ledger"
 	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/wire"
-	"github.com/nats-io/nats.go/micro"
+	"github.com/nats-io/nats.go"
 )
 
 // api turns messages into calls of the ledger and answers into messages. It
@@ -26,13 +26,17 @@ type api struct {
 	folds      chan struct{} // one fold of the whole log at a time
 }
 
-// request is a message that may be answered: one of the micro service's, or a
-// plain one.
-type request interface {
-	Subject() string
-	Reply() string
-	Data() []byte
-	Respond([]byte, ...micro.RespondOpt) error
+// request is a message, and the connection to answer it on.
+type request struct {
+	subject, reply string
+	data           []byte
+	from           publisher
+}
+
+// publisher is the part of a nats.Conn that answers.
+type publisher interface {
+	Publish(subject string, data []byte) error
+	PublishMsg(*nats.Msg) error
 }
 
 // propose takes a proposal. The sender is the subject's own token, which the
@@ -48,31 +52,27 @@ func (a *api) judge(m request, lane wire.Lane) {
 	if !ok {
 		return
 	}
-	if (lane == wire.Propose || a.ledger.Role(s.ID) != RoleAdmin) && !a.rates.take(s.ID, weight(m), time.Now()) {
+	if (lane == wire.Propose || a.ledger.Role(s.ID) != RoleAdmin) && !a.rates.take(s.ID, weight(m)) {
 		a.refuse(m, s.ID, reply, reason.RateLimited)
 		return
 	}
 	r := arrivals.Get().(*arrival)
 	r.api, r.m, r.name, r.reply = a, m, s.Name, reply
-	r.Proposal = ledger.Proposal{Lane: lane, Subject: s.ID, Operation: wire.Known(lane, s.Name)}
-	r.Bytes = len(m.Data()) + arrivalBytes
+	r.Lane, r.Subject, r.Operation = lane, s.ID, wire.Known(lane, s.Name)
+	r.Bytes, r.Caller = len(m.data)+arrivalBytes, r
 	if code := a.ledger.Receive(&r.Arrival); code != "" {
-		r.m = nil
-		arrivals.Put(r)
+		r.Done()
 		a.refuse(m, s.ID, reply, code)
 	}
 }
 
-// arrivals holds those that were refused at once, so that a flood takes no memory.
-var arrivals = sync.Pool{New: func() any {
-	r := &arrival{}
-	r.Read, r.Answer = r.read, r.answer
-	return r
-}}
-
 const arrivalBytes = 1 << 10 // what a message takes beside its data, about
 
-// arrival is a proposal or control request on its way through the ledger.
+// arrivals are used again, emptied.
+var arrivals = sync.Pool{New: func() any { return new(arrival) }}
+
+// arrival is a proposal or control request on its way through the ledger, whose
+// ledger.Caller it is.
 type arrival struct {
 	ledger.Arrival
 	api   *api
@@ -81,20 +81,21 @@ type arrival struct {
 	reply replyKind
 }
 
-// read decodes the request, once its turn has come.
-func (r *arrival) read(p *ledger.Proposal) reason.Code {
+// Read decodes the request, once its turn has come.
+func (r *arrival) Read(p *ledger.Proposal) reason.Code {
 	if r.reply == foreignReply {
 		p.Refused = reason.BadReplySubject
 		return ""
 	}
-	p.Request, p.Refused, p.Fault = wire.Read(p.Lane, r.name, r.m.Data())
-	if p.Refused == "" && p.Lane == wire.Propose && !r.api.rates.take(p.Subject, eventsCaused(p.Request)-1, time.Now()) {
+	p.Request, p.Refused, p.Fault = wire.Read(p.Lane, r.name, r.m.data)
+	if p.Refused == "" && p.Lane == wire.Propose && !r.api.rates.take(p.Subject, eventsCaused(p.Request)-1) {
 		return reason.RateLimited
 	}
 	return ""
 }
 
-func (r *arrival) answer(out ledger.Answer) {
+// Answer answers it, if it asked for that.
+func (r *arrival) Answer(out ledger.Answer) {
 	switch {
 	case out.Refused:
 		r.api.refuse(r.m, r.Subject, r.reply, out.Reason)
@@ -103,10 +104,16 @@ func (r *arrival) answer(out ledger.Answer) {
 	}
 }
 
+// Done makes room for another.
+func (r *arrival) Done() {
+	*r = arrival{}
+	arrivals.Put(r)
+}
+
 // weight is what a message costs of its sender's rate before anything of it is
 // read: reading takes time that grows with its size, and is done for all
 // senders in turn.
-func weight(m request) int { return 1 + len(m.Data())/weightBytes }
+func weight(m request) int { return 1 + len(m.data)/weightBytes }
 
 const weightBytes = 4 << 10
 
@@ -150,9 +157,9 @@ const (
 // A query's subject proves its sender only with a reply under the sender's own
 // inbox: in FEED the stream's server delivers where a consumer tells it to.
 func (a *api) parse(m request, lane wire.Lane) (wire.Subject, replyKind, bool) {
-	s, ok := wire.ParseSubject(m.Subject())
+	s, ok := wire.ParseSubject(m.subject)
 	if !ok || s.Ledger != a.name || s.Lane != lane {
-		id := senderOf(m.Subject())
+		id := senderOf(m.subject)
 		if lane == wire.Query && a.replyOf(m, id) != ownReply {
 			return s, noReply, false
 		}
@@ -173,7 +180,7 @@ func senderOf(subject string) string {
 }
 
 func (a *api) replyOf(m request, id string) replyKind {
-	switch reply := m.Reply(); {
+	switch reply := m.reply; {
 	case reply == "":
 		return noReply
 	case id != "" && wire.OwnInbox(id, reply):
@@ -221,32 +228,32 @@ var errorBodies = func() map[reason.Code][]byte {
 // the outcome is found by operation id.
 func respond(m request, body []byte, code reason.Code) {
 	if code == "" || code.Allowed() {
-		_ = m.Respond(body)
+		_ = m.from.Publish(m.reply, body)
 		return
 	}
-	_ = m.Respond(body, headersOf(code))
+	_ = m.from.PublishMsg(&nats.Msg{Subject: m.reply, Header: headersOf(code), Data: body})
 }
 
-// headersOf is the option that sets the headers of an answer. They are made once
-// for each code, and nobody changes them.
-func headersOf(code reason.Code) micro.RespondOpt {
+// headersOf are the headers of an answer. They are made once for each code, and
+// nobody changes them.
+func headersOf(code reason.Code) nats.Header {
 	if h, ok := headers[code]; ok {
 		return h
 	}
-	return micro.WithHeaders(makeHeaders(code))
+	return makeHeaders(code)
 }
 
-var headers = func() map[reason.Code]micro.RespondOpt {
-	all := map[reason.Code]micro.RespondOpt{}
+var headers = func() map[reason.Code]nats.Header {
+	all := map[reason.Code]nats.Header{}
 	for _, info := range reason.All() {
-		all[info.Code] = micro.WithHeaders(makeHeaders(info.Code))
+		all[info.Code] = makeHeaders(info.Code)
 	}
 	return all
 }()
 
-func makeHeaders(code reason.Code) micro.Headers {
+func makeHeaders(code reason.Code) nats.Header {
 	info, _ := reason.Of(code)
-	return micro.Headers{
+	return nats.Header{
 		"Ledgerd-Reason":          {string(code)},
 		"Nats-Service-Error-Code": {strconv.Itoa(info.Number)},
 		"Nats-Service-Error":      {info.Text},

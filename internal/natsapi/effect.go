@@ -33,7 +33,7 @@ func (a *api) effect(m request) {
 		a.refuse(m, s.ID, reply, reason.BadReplySubject)
 		return
 	}
-	if !a.reports.take(s.ID, 1, time.Now()) {
+	if !a.reports.take(s.ID, 1) {
 		a.refuse(m, s.ID, reply, reason.RateLimited)
 		return
 	}
@@ -41,7 +41,7 @@ func (a *api) effect(m request) {
 	switch s.Name {
 	case "hello":
 		var actions []string
-		if actions, code = wire.DecodeHello(m.Data()); code == "" {
+		if actions, code = wire.DecodeHello(m.data); code == "" {
 			code = a.ledger.Hello(s.ID, actions)
 		}
 		if code == "" && reply == ownReply {
@@ -49,7 +49,7 @@ func (a *api) effect(m request) {
 		}
 	case "report":
 		var report *wire.Report
-		if report, code = wire.DecodeReport(m.Data()); code == "" {
+		if report, code = wire.DecodeReport(m.data); code == "" {
 			code = a.ledger.Report(s.ID, report, func(out ledger.Answer) {
 				if out.Reason != "" {
 					a.refuse(m, s.ID, reply, out.Reason)

@@ -194,7 +194,7 @@ func (n *Node) serve(part Part, lanes []string, version string) error {
 			subject = gov + "control.*.>"
 		}
 		if err := service.AddEndpoint(lane, micro.HandlerFunc(func(m micro.Request) {
-			handle(m)
+			handle(request{m.Subject(), m.Reply(), m.Data(), nc})
 			flow.handled.Add(1)
 		}), micro.WithEndpointSubject(subject),
 			micro.WithEndpointPendingLimits(pendingMessages, pendingBytes)); err != nil {
@@ -206,28 +206,12 @@ func (n *Node) serve(part Part, lanes []string, version string) error {
 
 // serveFeed answers queries of observers and auditors.
 func (n *Node) serveFeed(nc *nats.Conn, subject string) error {
-	_, err := nc.Subscribe(subject, func(m *nats.Msg) { n.api.query(message{m}) })
+	_, err := nc.Subscribe(subject, func(m *nats.Msg) { n.api.query(request{m.Subject, m.Reply, m.Data, nc}) })
 	if err != nil {
 		return err
 	}
 	return nc.Flush()
 }
-
-// message is a plain message as a request.
-type message struct{ m *nats.Msg }
-
-func (r message) Respond(b []byte, opts ...micro.RespondOpt) error {
-	out := nats.NewMsg(r.m.Reply)
-	out.Data = b
-	for _, opt := range opts {
-		opt(out)
-	}
-	return r.m.RespondMsg(out)
-}
-
-func (r message) Data() []byte    { return r.m.Data }
-func (r message) Subject() string { return r.m.Subject }
-func (r message) Reply() string   { return r.m.Reply }
 
 // announcer publishes signed checkpoints in both accounts.
 func (n *Node) announcer(work *nats.Conn) (func([]byte), error) {

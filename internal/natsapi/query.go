@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/ledgerd/ledgerd/internal/events"
 	"github.com/ledgerd/ledgerd/internal/ledger"
@@ -23,15 +22,15 @@ func (a *api) query(m request) {
 	if !ok || reply != ownReply {
 		return
 	}
-	if !a.rates.take(s.ID, weight(m), time.Now()) {
+	if !a.rates.take(s.ID, weight(m)) {
 		a.refuse(m, s.ID, reply, reason.RateLimited)
 		return
 	}
-	q, code := wire.DecodeQuery(s.Name, m.Data())
+	q, code := wire.DecodeQuery(s.Name, m.data)
 	if code == "" && len(q.Request) > explainBytesMax {
 		code = reason.RequestTooLarge
 	}
-	if code == "" && q.Operation == "restriction.add" && !a.rates.take(s.ID, compileWeight, time.Now()) {
+	if code == "" && q.Operation == "restriction.add" && !a.rates.take(s.ID, compileWeight) {
 		code = reason.RateLimited
 	}
 	if code != "" {
@@ -272,7 +271,7 @@ func (a *api) run(s *projection.State, w asker, q *wire.QueryRequest) func() []b
 		return refusal(reason.NotFound)
 	}
 	own := run.Agent == w.id
-	if own && !a.rates.take(w.id, resultsShown(run, q.StepID), time.Now()) {
+	if own && !a.rates.take(w.id, resultsShown(run, q.StepID)) {
 		return refusal(reason.RateLimited)
 	}
 	seq := s.Seq

@@ -35,11 +35,11 @@ func newRates(one, tree limit, rootOf func(string) string) *rates {
 
 // take takes n tokens of id, or none. Those of its tree are left alone while its
 // own are used up, so that one agent's flood costs its kin nothing.
-func (r *rates) take(id string, n int, now time.Time) bool {
+func (r *rates) take(id string, n int) bool {
 	if r.one.rate == 0 || n == 0 {
 		return true
 	}
-	b := r.of(id)
+	b, now := r.of(id), time.Now()
 	return b.own.AllowN(now, n) && b.tree.AllowN(now, n)
 }
 

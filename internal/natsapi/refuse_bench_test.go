@@ -5,26 +5,17 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
 
 	"github.com/ledgerd/ledgerd/internal/ledger"
 	"github.com/ledgerd/ledgerd/internal/reason"
 	"github.com/ledgerd/ledgerd/internal/wire"
 )
 
-// unsent is a request whose answer is put together and not sent.
-type unsent struct{ subject, reply string }
+// unsent takes answers and does not send them.
+type unsent struct{}
 
-func (r unsent) Subject() string { return r.subject }
-func (r unsent) Reply() string   { return r.reply }
-func (r unsent) Data() []byte    { return nil }
-func (r unsent) Respond(b []byte, opts ...micro.RespondOpt) error {
-	m := &nats.Msg{Subject: r.reply, Data: b}
-	for _, opt := range opts {
-		opt(m)
-	}
-	return nil
-}
+func (unsent) Publish(string, []byte) error { return nil }
+func (unsent) PublishMsg(*nats.Msg) error   { return nil }
 
 // What it costs to turn one request of a flood away, the message itself and the
 // sending of the answer left out.
@@ -44,7 +35,7 @@ func BenchmarkRefuse(b *testing.B) {
 			b.Error(err)
 		}
 	})
-	m := unsent{"gov.main.propose.bot.action.authorize", "_INBOX.bot.load.1234"}
+	m := request{"gov.main.propose.bot.action.authorize", "_INBOX.bot.load.1234", nil, unsent{}}
 	for _, at := range []struct {
 		code reason.Code
 		rate limit
