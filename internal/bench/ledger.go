@@ -345,7 +345,7 @@ func (b *bench) startEcho() (*echo, error) {
 	}
 	nc, err := e.server.Connect(natsapi.WorkResponder)
 	if err == nil {
-		answer := make([]byte, 300)
+		answer := append(make([]byte, 0, 300), refusedAnswer...)[:300]
 		_, err = nc.Subscribe("gov.main.propose.>", func(m *nats.Msg) {
 			_ = nc.Publish(m.Reply, answer) // an answer that is missing ends the run
 		})
@@ -357,6 +357,13 @@ func (b *bench) startEcho() (*echo, error) {
 		return nil, errors.Join(fmt.Errorf("start the echo: %w", err), e.stop())
 	}
 	return e, nil
+}
+
+// knows lets agents in.
+func (e *echo) knows(agents []*agent) {
+	for _, a := range agents {
+		e.known.Store(a.public, a.id)
+	}
 }
 
 func (e *echo) stop() error {
@@ -379,9 +386,7 @@ func (b *bench) onNode(n *node, d drive, run int) (result, error) {
 
 // onEcho loads the echo just so, as the same agents.
 func (b *bench) onEcho(e *echo, n *node, d drive, run int) (result, error) {
-	for _, a := range n.agents {
-		e.known.Store(a.public, a.id)
-	}
+	e.knows(n.agents)
 	d.url, d.echo = e.server.URL(), true
 	return b.run(n, d, run)
 }

@@ -110,8 +110,13 @@ func (b *bench) beyond(n *node, peak float64) error {
 		if err != nil {
 			return err
 		}
-		over, err := b.pour(n, agents[:others], func(int) float64 { return 4 * peak / others }, admin)
+		load := func(int) float64 { return 4 * peak / others }
+		over, err := b.pour(n, agents[:others], load, admin)
 		admin.close()
+		if err != nil {
+			return err
+		}
+		bare, err := b.bare(n, agents[:others], load)
 		if err != nil {
 			return err
 		}
@@ -136,11 +141,12 @@ func (b *bench) beyond(n *node, peak float64) error {
 		control = append(control, millis(percentile(admin.took, 99)))
 		recovery = append(recovery, back.Seconds())
 		refused = append(refused, float64(lost))
-		base = fmt.Sprintf("%s/s of %s/s, %s/s offered", count(over.goodput()), count(peak), count(float64(over.sent)/over.window.Seconds()))
+		base = fmt.Sprintf("%s/s of %s/s, %s/s offered, CPU %.1f µs each, of which %.1f µs where an echo answers all of it at once", count(over.goodput()), count(peak),
+			count(float64(over.sent)/over.window.Seconds()), 1000*millis(over.cpu), 1000*millis(bare.cpu))
 		b.say("beyond the peak: %s", base)
 	}
 	b.report.set("fair", true, "", refused...)
-	b.report.set("goodput", true, base+" in the last run; whoever sends takes part of the same cores", good...)
+	b.report.set("goodput", true, base+", in the last run: whoever sends takes part of the same cores", good...)
 	b.report.set("control", true, "one after another, 20 ms apart", control...)
 	b.report.set("recovery", true, "ten in a row, one every 5 ms", recovery...)
 	return nil
@@ -186,7 +192,7 @@ func (b *bench) flood(n *node, rate float64) error {
 // recovery waits until an agent's requests are answered fast again.
 func (b *bench) recovery(n *node, a *agent, fast time.Duration) (time.Duration, error) {
 	start := time.Now()
-	f, err := newFlow(n, a, 0)
+	f, err := newFlow(n.front.URL(), a, 0)
 	if err != nil {
 		return 0, err
 	}
@@ -212,6 +218,7 @@ func (b *bench) recovery(n *node, a *agent, fast time.Duration) (time.Duration, 
 type loaded struct {
 	flows  []*flow
 	window time.Duration
+	cpu    time.Duration // of the whole process, for each request sent
 	tally
 }
 
@@ -244,15 +251,39 @@ func percentile(took []time.Duration, p int) time.Duration {
 // one, change things meanwhile. It returns when all is answered or nothing more
 // will be, and adds the sum of it to b.total.
 func (b *bench) pour(n *node, agents []*agent, rate func(i int) float64, admin *admin) (*loaded, error) {
-	l := &loaded{window: b.Duration}
 	before := n.ledger.Durable()
+	l, err := b.send(n.front.URL(), agents, rate, admin)
+	if err != nil {
+		return nil, err
+	}
+	counted, err := n.counted(before, l.refused)
+	b.total.sent, b.total.judged, b.total.refused = b.total.sent+l.sent, b.total.judged+l.judged, b.total.refused+l.refused
+	b.total.counted += counted
+	return l, err
+}
+
+// bare sends the same to an echo: what that takes is the part of whoever sends,
+// of the server, and of the connection into it.
+func (b *bench) bare(n *node, agents []*agent, rate func(i int) float64) (l *loaded, err error) {
+	e, err := b.startEcho()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, e.stop()) }()
+	e.knows(n.agents)
+	return b.send(e.server.URL(), agents, rate, nil)
+}
+
+// send has agents send at their rates, as pour says.
+func (b *bench) send(url string, agents []*agent, rate func(i int) float64, admin *admin) (*loaded, error) {
+	l := &loaded{window: b.Duration}
 	defer func() {
 		for _, f := range l.flows {
 			f.nc.Close()
 		}
 	}()
 	for i, a := range agents {
-		f, err := newFlow(n, a, int(rate(i)*b.Duration.Seconds())+1)
+		f, err := newFlow(url, a, int(rate(i)*b.Duration.Seconds())+1)
 		if err != nil {
 			return nil, err
 		}
@@ -261,7 +292,7 @@ func (b *bench) pour(n *node, agents []*agent, rate func(i int) float64, admin *
 	ctx, cancel := context.WithTimeout(b.ctx, b.Duration)
 	defer cancel()
 	var all sync.WaitGroup
-	start := time.Now()
+	start, used := time.Now(), cpuTime()
 	for i, f := range l.flows {
 		all.Go(func() { f.run(start, start.Add(b.Duration), rate(i)) })
 	}
@@ -275,13 +306,11 @@ func (b *bench) pour(n *node, agents []*agent, rate func(i int) float64, admin *
 	for _, f := range l.flows {
 		l.sent, l.judged, l.refused = l.sent+f.sent, l.judged+f.judged, l.refused+f.refused
 	}
+	l.cpu = (cpuTime() - used) / time.Duration(max(1, l.sent))
 	if admin != nil && admin.err != nil {
 		return nil, admin.err
 	}
-	counted, err := n.counted(before, l.refused)
-	b.total.sent, b.total.judged, b.total.refused = b.total.sent+l.sent, b.total.judged+l.judged, b.total.refused+l.refused
-	b.total.counted += counted
-	return l, err
+	return l, nil
 }
 
 // counted waits until the log after seq counts as many refusals, and returns how
@@ -331,13 +360,13 @@ type flow struct {
 
 var refusedAnswer = []byte(`{"type":"io.ledgerd.error.v1"`)
 
-func newFlow(n *node, a *agent, requests int) (*flow, error) {
+func newFlow(url string, a *agent, requests int) (*flow, error) {
 	f := &flow{
 		subject: "gov.main.propose." + a.id + ".action.authorize", inbox: "_INBOX." + a.id + ".load.",
 		body: []byte(`{"action":"bench.act","arguments":{"path":"draft/report.md","size":4096}}`), at: make([]time.Time, requests),
 	}
 	var err error
-	f.nc, err = nats.Connect(n.front.URL(), nats.Nkey(a.public, a.key.Sign), nats.NoReconnect(), nats.CustomInboxPrefix("_INBOX."+a.id))
+	f.nc, err = nats.Connect(url, nats.Nkey(a.public, a.key.Sign), nats.NoReconnect(), nats.CustomInboxPrefix("_INBOX."+a.id))
 	if err != nil {
 		return nil, fmt.Errorf("connect as %s: %w", a.id, err)
 	}
