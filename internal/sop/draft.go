@@ -3,44 +3,60 @@ package sop
 import (
 	"bytes"
 	"strconv"
+	"strings"
 
 	"github.com/ledgerd/ledgerd/internal/events"
 )
 
-// draft is the steps of a procedure while they are read.
+// draft is the steps of a procedure while they are read: where they are in a
+// text that is put together meanwhile.
 type draft struct {
 	procedure string // its id
-	canonical []byte // in which the arguments are
-	names     []byte // the resource and action of each step, end to end
 	spans     [events.SOPStepsMax]span
 	n         int
 }
 
-// span is where a step's names end, and where its arguments are; nowhere for
+// span is one step, without quotes; its arguments are nowhere where there are
 // none.
-type span struct{ resource, action, from, to int }
+type span struct{ id, action, arguments piece }
 
-func (d *draft) add(id, action []byte, from, to int) {
-	d.names = append(append(append(d.names, d.procedure...), ':'), id...)
-	at := span{len(d.names), 0, from, to}
-	d.names = append(d.names, action...)
-	at.action = len(d.names)
-	d.spans[d.n] = at
-	d.n++
+type piece struct{ from, to int }
+
+func (p piece) len() int { return p.to - p.from }
+
+func (p piece) of(text []byte) []byte { return text[p.from:p.to:p.to] }
+
+// put appends a piece to a text; less is how much of it, at both ends, it is
+// without.
+func put(text, b []byte, less int) ([]byte, piece) {
+	return append(text, b...), piece{len(text) + less, len(text) + len(b) - less}
 }
 
-// steps takes one piece of memory for the steps and one for their names.
-func (d *draft) steps() []Step {
-	names, start := string(d.names), 0
-	steps := make([]Step, d.n)
+// steps takes one piece of memory for the steps and one for their names. Their
+// arguments stay where they are in text.
+func (d *draft) steps(text []byte) []Step {
+	length := 0
+	for _, at := range d.spans[:d.n] {
+		length += len(d.procedure) + 1 + at.id.len() + at.action.len()
+	}
+	var names strings.Builder
+	names.Grow(length)
+	for _, at := range d.spans[:d.n] {
+		names.WriteString(d.procedure)
+		names.WriteByte(':')
+		names.Write(at.id.of(text))
+		names.Write(at.action.of(text))
+	}
+	rest, steps := names.String(), make([]Step, d.n)
 	for i := range steps {
 		at, step := &d.spans[i], &steps[i]
-		step.Resource, step.Action = names[start:at.resource], names[at.resource:at.action]
+		n := len(d.procedure) + 1 + at.id.len()
+		step.Resource, rest = rest[:n], rest[n:]
+		step.Action, rest = rest[:at.action.len()], rest[at.action.len():]
 		step.ID = step.Resource[len(d.procedure)+1:]
-		start = at.action
 		step.Arguments = noArguments
-		if at.from < at.to {
-			step.Arguments = d.canonical[at.from:at.to:at.to]
+		if at.arguments.len() > 0 {
+			step.Arguments = at.arguments.of(text)
 		}
 		step.look()
 	}
@@ -63,7 +79,8 @@ func (s *Step) look() {
 	s.arguments = &v
 }
 
-func (d *draft) parse(v *events.Value) bool {
+// parse reads a step and appends it to text.
+func (d *draft) parse(v *events.Value, text []byte) ([]byte, bool) {
 	var none events.Value
 	id, action, arguments := &none, &none, &none
 	for i := range v.Members {
@@ -74,30 +91,33 @@ func (d *draft) parse(v *events.Value) bool {
 			action = &m.Value
 		case "arguments":
 			arguments = &m.Value
-			if arguments.Kind != events.Object {
-				return false
-			}
 		default:
-			return false
+			return text, false
 		}
 	}
-	if id.Kind != events.String || action.Kind != events.String || id.Text != "" && !events.ValidToken(id.Text) {
-		return false
+	if id.Kind != events.String || action.Kind != events.String || arguments != &none && arguments.Kind != events.Object {
+		return text, false
 	}
-	from := len(d.canonical)
+	if id.Text != "" && !events.ValidToken(id.Text) {
+		return text, false
+	}
+	at := &d.spans[d.n]
+	d.n++
+	text, at.id = put(text, []byte(id.Text), 0)
+	text, at.action = put(text, []byte(action.Text), 0)
 	if arguments != &none {
-		d.canonical = arguments.AppendCanonical(d.canonical)
+		from := len(text)
+		text = arguments.AppendCanonical(text)
+		at.arguments = piece{from, len(text)}
 	}
-	d.add([]byte(id.Text), []byte(action.Text), from, len(d.canonical))
-	return true
+	return text, true
 }
 
 // Scan reads the "sop" of a request that s has come to, and appends its canonical
 // form to dst: what Parse makes of it, without a tree. It gives up where Parse
 // finds a fault, and where something is only unusual.
 func Scan(s *events.Scanner, dst []byte) (sop SOP, canonical []byte, ok bool) {
-	var names [512]byte
-	d := draft{canonical: dst, names: names[:0]}
+	var d draft
 	ok = s.Object()
 	for first := true; ok && !s.Ends(); first = false {
 		var name, text []byte
@@ -110,13 +130,13 @@ func Scan(s *events.Scanner, dst []byte) (sop SOP, canonical []byte, ok bool) {
 				sop.ID = string(text[1 : len(text)-1])
 				d.procedure, ok = sop.ID, events.ValidToken(sop.ID)
 			}
-			d.canonical = append(append(append(d.canonical, `{"sop_id":`...), text...), `,"steps":[`...)
+			dst = append(append(append(dst, `{"sop_id":`...), text...), `,"steps":[`...)
 		case string(name) == "version" && sop.Version == 0:
 			var n uint64
 			n, _, ok = s.Positive()
 			sop.Version = int64(n)
 		case string(name) == "steps" && sop.ID != "" && d.n == 0:
-			ok = d.scan(s) && d.n > 0
+			dst, ok = d.scan(s, dst)
 		default:
 			ok = false
 		}
@@ -124,34 +144,37 @@ func Scan(s *events.Scanner, dst []byte) (sop SOP, canonical []byte, ok bool) {
 	if !ok || sop.ID == "" || sop.Version == 0 || d.n == 0 {
 		return SOP{}, nil, false
 	}
-	d.canonical = strconv.AppendInt(append(d.canonical, `],"version":`...), sop.Version, 10)
-	d.canonical = append(d.canonical, '}')
-	sop.Steps = d.steps()
-	return sop, d.canonical, true
+	dst = strconv.AppendInt(append(dst, `],"version":`...), sop.Version, 10)
+	sop.Steps = d.steps(dst)
+	return sop, append(dst, '}'), true
 }
 
-func (d *draft) scan(s *events.Scanner) bool {
+// scan reads the list of the steps, of which there must be some.
+func (d *draft) scan(s *events.Scanner, dst []byte) (canonical []byte, ok bool) {
 	if !s.Array() {
-		return false
+		return dst, false
 	}
 	for {
 		more, ok := s.Element(d.n == 0)
 		if !more {
-			return ok
+			return dst, ok && d.n > 0
 		}
 		if d.n > 0 {
-			d.canonical = append(d.canonical, ',')
+			dst = append(dst, ',')
 		}
-		if d.n == len(d.spans) || !d.step(s) {
-			return false
+		if d.n == len(d.spans) {
+			return dst, false
+		}
+		if dst, ok = d.step(s, dst); !ok {
+			return dst, false
 		}
 	}
 }
 
 // step reads one step, its members in any order.
-func (d *draft) step(s *events.Scanner) bool {
+func (d *draft) step(s *events.Scanner, dst []byte) (canonical []byte, ok bool) {
 	var id, action, arguments []byte // with their quotes
-	ok := s.Object()
+	ok = s.Object()
 	for first := true; ok && !s.Ends(); first = false {
 		var name []byte
 		if name, ok = s.Name(first); !ok {
@@ -170,17 +193,14 @@ func (d *draft) step(s *events.Scanner) bool {
 		}
 	}
 	if !ok || id == nil || action == nil || len(id) > 2 && !events.ValidToken(string(id[1:len(id)-1])) {
-		return false
+		return dst, false
 	}
-	d.canonical = append(append(d.canonical, `{"action":`...), action...)
-	from, to := 0, 0
+	at := &d.spans[d.n]
+	d.n++
+	dst, at.action = put(append(dst, `{"action":`...), action, 1)
 	if arguments != nil {
-		d.canonical = append(d.canonical, `,"arguments":`...)
-		from = len(d.canonical)
-		d.canonical = append(d.canonical, arguments...)
-		to = len(d.canonical)
+		dst, at.arguments = put(append(dst, `,"arguments":`...), arguments, 0)
 	}
-	d.canonical = append(append(append(d.canonical, `,"step_id":`...), id...), '}')
-	d.add(id[1:len(id)-1], action[1:len(action)-1], from, to)
-	return true
+	dst, at.id = put(append(dst, `,"step_id":`...), id, 1)
+	return append(dst, '}'), true
 }

@@ -63,12 +63,14 @@ func Parse(v events.Value) (SOP, reason.Code) {
 		return sop, reason.SOPTooLarge
 	}
 	d := draft{procedure: sop.ID}
+	var canonical []byte
 	for i := range steps.Elements {
-		if !d.parse(&steps.Elements[i]) {
+		var ok bool
+		if canonical, ok = d.parse(&steps.Elements[i], canonical); !ok {
 			return sop, reason.SOPMalformed
 		}
 	}
-	sop.Steps = d.steps()
+	sop.Steps = d.steps(canonical)
 	return sop, ""
 }
 

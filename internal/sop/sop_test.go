@@ -409,8 +409,8 @@ func TestVerdictsDoNotDependOnTheOrderOfSteps(t *testing.T) {
 				t.Fatal(err)
 			}
 			d := draft{procedure: "p"}
-			d.parse(&v)
-			list[i] = d.steps()[0]
+			canonical, _ := d.parse(&v, nil)
+			list[i] = d.steps(canonical)[0]
 		}
 		verdicts := map[string]reason.Code{}
 		results, whole := Validate(SOP{Steps: list}, lab())

@@ -125,7 +125,7 @@ func (r *Reply) EncodeIn(room []byte) []byte {
 		list(w, "decisions", r.Steps, func(s *Step) {
 			w.str("step_id", s.StepID)
 			w.str("action", s.Action)
-			w.boolean("allowed", s.Reason.Allowed())
+			w.boolean("allowed", s.Reason == reason.StepAllowed)
 			w.str("reason_code", string(s.Reason))
 		})
 	}
