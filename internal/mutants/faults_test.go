@@ -114,11 +114,9 @@ var faults = []fault{
 	},
 	{
 		name: "an effect starts before its start is durable", pkg: "internal/ledger", test: "TestNothingStartsBeforeItIsDurable",
-		patches: []patch{{"internal/ledger/answer.go", `	durable := l.settle(b)
-	if durable && b.commit`, `	l.dispatch(b)
+		patches: []patch{{"internal/ledger/answer.go", `	durable := l.settle(b)`, `	l.dispatch(b)
 	b.execs = nil
-	durable := l.settle(b)
-	if durable && b.commit`}},
+	durable := l.settle(b)`}},
 	},
 	{
 		name: "a run's event is not compared with the rules", pkg: "internal/replay", test: "TestR82_EveryFieldOfEveryEventIsJudged",
