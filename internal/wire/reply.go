@@ -96,11 +96,7 @@ func (r *Reply) EncodeIn(room []byte) []byte {
 	if r.Full {
 		told = reason.Code(d.Reason)
 	}
-	w := &writer{buf: room[:0]}
-	w.str("type", DecisionType)
-	w.boolean("allowed", d.Allowed)
-	w.str("reason_code", string(told))
-	w.str("message", told.Text())
+	w := &writer{buf: append(room[:0], headOf(told, d.Allowed)...), more: true}
 	w.str("subject", d.Subject)
 	w.str("operation", d.Operation)
 	w.str("resource", d.Resource)
@@ -154,6 +150,35 @@ func (r *Reply) EncodeIn(room []byte) []byte {
 		})
 	}
 	return w.end()
+}
+
+// heads are what the replies with one reason begin with, denied and allowed.
+var heads = func() map[reason.Code][2]string {
+	all := map[reason.Code][2]string{}
+	for _, info := range reason.All() {
+		all[info.Code] = [2]string{makeHead(info.Code, false), makeHead(info.Code, true)}
+	}
+	return all
+}()
+
+func headOf(told reason.Code, allowed bool) string {
+	head, known := heads[told]
+	switch {
+	case !known:
+		return makeHead(told, allowed)
+	case allowed:
+		return head[1]
+	}
+	return head[0]
+}
+
+func makeHead(told reason.Code, allowed bool) string {
+	w := &writer{}
+	w.str("type", DecisionType)
+	w.boolean("allowed", allowed)
+	w.str("reason_code", string(told))
+	w.str("message", told.Text())
+	return string(w.buf)
 }
 
 // encode writes the run. Results that would take the message over the limit of
