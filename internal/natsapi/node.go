@@ -162,13 +162,18 @@ func (n *Node) connect(c Config) error {
 	return nil
 }
 
+// answerBytes is how much of a batch's answers goes to the server at once: more
+// than it reads at once, or it would make itself a larger or a smaller buffer all
+// the time.
+const answerBytes = 128 << 10
+
 // serve registers the micro service on one of the responders: in WORK there are
 // two instances, so that control requests and reports are not behind what agents
 // send on any connection. In FEED, where nothing may discover services, it only
 // answers queries.
 func (n *Node) serve(part Part, lanes []string, version string) error {
 	flow := &inflow{server: n.server.ns}
-	nc, err := n.server.Connect(part, nats.InProcessServer(flow))
+	nc, err := n.server.Connect(part, nats.InProcessServer(flow), nats.WriteBufferSize(answerBytes))
 	if err != nil {
 		return err
 	}
