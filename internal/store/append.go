@@ -44,7 +44,8 @@ type Commit struct {
 //
 // A batch that does not fit (sequence, sizes) is refused and nothing happens.
 // Any other error has stopped the store, and whether b is on disk is unknown.
-// Where no new WAL can be started, Pebble ends the process itself.
+// Where no new WAL can be started, or it is not known which MANIFEST is in force,
+// Pebble ends the process itself.
 func (s *Store) Append(b Batch) (*Commit, error) {
 	if err := s.enter(); err != nil {
 		return nil, err
