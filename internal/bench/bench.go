@@ -25,6 +25,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
 // Options say what is measured and for how long.
@@ -40,6 +42,10 @@ type Options struct {
 	Build      string        // recorded in the log
 	Version    string        // semantic, for the micro service
 	Progress   io.Writer     // told what is being measured; nil is nobody
+
+	// Peer, if set, answers in a ledger's place what a plain subscription on nc
+	// brings it, from a store in dir, until stop. It is SQLite's row.
+	Peer func(nc *nats.Conn, dir string) (stop func() error, err error)
 
 	// Grow, if not 0, measures what a log of so many events costs, and nothing else.
 	Grow uint64
@@ -134,7 +140,7 @@ func (b *bench) all() error {
 	if err != nil {
 		return err
 	}
-	if b.wants("rate-256", "rate-1024", "one", "clock-20000", "clock-50000", "ids", "ids-restart", "depth", "rules", "restart", "memory",
+	if b.wants("rate-256", "rate-1024", "sqlite", "one", "clock-20000", "clock-50000", "ids", "ids-restart", "depth", "rules", "restart", "memory",
 		"only-read", "only-write", "only-authorize", "only-sop") {
 		err = b.withoutFeed(echo)
 	}
@@ -175,6 +181,9 @@ func (b *bench) alone(n *node, echo *echo) error {
 		if err := b.perEcho(key, n, echo, drive{outstanding: outstanding, mix: b.Mix}); err != nil {
 			return err
 		}
+	}
+	if err := b.beside(n); err != nil {
+		return err
 	}
 	if err := b.oneAtATime(n, echo); err != nil {
 		return err
@@ -265,6 +274,29 @@ func (b *bench) perEcho(key string, n *node, echo *echo, d drive) error {
 		return err
 	}
 	b.report.set(key, true, perSecond(ms, bs, "echo"), each(ms, bs, func(m, e result) float64 { return m.rate / e.rate })...)
+	return nil
+}
+
+// beside compares the ledger with the peer behind a front like its own.
+func (b *bench) beside(n *node) error {
+	if b.Peer == nil || !b.wants("sqlite") {
+		return nil
+	}
+	var stop func() error
+	front, err := b.startFront("peer", func(nc *nats.Conn) (err error) {
+		stop, err = b.Peer(nc, b.dir)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	d := drive{outstanding: 256, mix: b.Mix}
+	ms, bs, err := b.turns(b.report.figure("sqlite"), func(run int) (result, error) { return b.onNode(n, d, run) },
+		func(run int) (result, error) { return b.onEcho(front, n, d, run) })
+	if err = errors.Join(err, stop(), front.stop()); err != nil {
+		return err
+	}
+	b.report.set("sqlite", true, perSecond(ms, bs, "the peer"), each(ms, bs, func(m, e result) float64 { return m.rate / e.rate })...)
 	return nil
 }
 

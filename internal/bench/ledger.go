@@ -328,10 +328,21 @@ type echo struct {
 }
 
 func (b *bench) startEcho() (*echo, error) {
+	return b.startFront("echo", func(nc *nats.Conn) error {
+		answer := append(make([]byte, 0, 300), refusedAnswer...)[:300]
+		_, err := nc.Subscribe("gov.main.propose.>", func(m *nats.Msg) {
+			_ = nc.Publish(m.Reply, answer) // an answer that is missing ends the run
+		})
+		return err
+	})
+}
+
+// startFront starts a server and has a connection into it served.
+func (b *bench) startFront(name string, serve func(nc *nats.Conn) error) (*echo, error) {
 	e := &echo{}
 	var err error
 	e.server, err = natsapi.StartServer(natsapi.ServerOptions{
-		Ledger: "main", StoreDir: filepath.Join(b.dir, "echo"), Listen: "127.0.0.1:0",
+		Ledger: "main", StoreDir: filepath.Join(b.dir, name), Listen: "127.0.0.1:0",
 		Lookup: func(key string) (natsapi.Identity, bool) {
 			id, ok := e.known.Load(key)
 			if !ok {
@@ -341,20 +352,17 @@ func (b *bench) startEcho() (*echo, error) {
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("start the echo: %w", err)
+		return nil, fmt.Errorf("start the %s: %w", name, err)
 	}
 	nc, err := e.server.Connect(natsapi.WorkResponder)
 	if err == nil {
-		answer := append(make([]byte, 0, 300), refusedAnswer...)[:300]
-		_, err = nc.Subscribe("gov.main.propose.>", func(m *nats.Msg) {
-			_ = nc.Publish(m.Reply, answer) // an answer that is missing ends the run
-		})
+		err = serve(nc)
 	}
 	if err == nil {
 		err = nc.Flush()
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start the echo: %w", err), e.stop())
+		return nil, errors.Join(fmt.Errorf("start the %s: %w", name, err), e.stop())
 	}
 	return e, nil
 }

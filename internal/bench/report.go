@@ -96,7 +96,7 @@ var figures = []figure{
 	{"clock-50000", "p99 at 50 k/s on a clock ÷ the echo's p99", "×", atMost(6), ""},
 	{"immudb-set", "÷ immudb tuned, Set, 64 clients", "×", atLeast(6), outside},
 	{"immudb-verified", "÷ immudb tuned, VerifiedSet, 64 clients", "×", atLeast(12), outside},
-	{"sqlite", "÷ SQLite behind the same front, 256 outstanding", "×", atLeast(1.3), "not measured: needs a ledger on SQLite, which there is none of here"},
+	{"sqlite", "÷ SQLite behind the same front, 256 outstanding", "×", atLeast(1.3), "not measured: needs SQLite beside it, which interop/sqlite has"},
 	{"ids", "with operation ids ÷ without", "×", atLeast(0.85), ""},
 	{"ids-restart", "with operation ids ÷ without, right after a restart", "×", atLeast(0.85), ""},
 	{"permits", "with permits ÷ without", "×", atLeast(0.7), "not measured: there are no permits in this release"},
