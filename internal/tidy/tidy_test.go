@@ -28,7 +28,7 @@ var floors = map[string]int{
 	"internal/ledger": 4, "internal/datadir": 4, "internal/remote": 4, "internal/witness": 4, "client": 4,
 	"internal/natsapi": 5, "internal/replay": 5, "internal/trial": 5, "internal/web": 5,
 	"internal/backup": 5, "internal/epoch": 5,
-	"internal/bench": 6, "tools/verify": 6,
+	"internal/bench": 6, "tools/verify": 6, "interop/sqlite": 7,
 	"cmd/ledgerd": 7,
 }
 
