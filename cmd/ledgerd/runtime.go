@@ -14,7 +14,6 @@ import (
 // and collection otherwise run in slices of 10 ms that requests wait for.
 func tuneRuntime() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercentMax)
 		go tuneHeap()
 	}
 	if n := runtime.NumCPU(); os.Getenv("GOMAXPROCS") == "" && n <= 4 {
@@ -23,17 +22,19 @@ func tuneRuntime() {
 }
 
 const (
-	gcPercentMax = 400
 	gcPercentMin = 50
-	heapSpare    = 384 << 20 // bytes that may be garbage where more is live
+	gcPercentMax = 10_000
+	heapSpare    = 384 << 20 // bytes that may be garbage where less than twice as much is live
 	heapLook     = time.Second
 )
 
-// tuneHeap lets a small heap grow fourfold and a large one by heapSpare, so that
-// memory is what lives in it and a constant.
+// tuneHeap lets the heap grow by heapSpare between collections, so that memory is
+// what lives in it and a constant. A collection takes a core or more from the
+// decisions for as long as it marks: the fewer, the fewer wait for one.
+// GOMEMLIMIT, where it is set, holds all the same.
 func tuneHeap() {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	for percent := gcPercentMax; ; time.Sleep(heapLook) {
+	for percent := 0; ; time.Sleep(heapLook) {
 		metrics.Read(live)
 		want := gcPercent(live[0].Value.Uint64())
 		if want < percent*9/10 || want > percent*11/10 {

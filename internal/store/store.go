@@ -109,7 +109,7 @@ func (o Options) fs() vfs.FS {
 // orderedFS syncs the directory before a marker file is made, so that a marker
 // never reaches the disk ahead of the manifest it names. Pebble leaves that
 // order to the file system; where it does not hold, a crash between the two
-// would leave a database that cannot be opened.
+// would leave a database that cannot be opened. And it paces whoever writes tables.
 type orderedFS struct {
 	vfs.FS
 	fresh *atomic.Int32 // above 0 while no file is to be written over
@@ -122,7 +122,11 @@ func (o orderedFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File
 			return nil, err
 		}
 	}
-	return o.FS.Create(name, category)
+	f, err := o.FS.Create(name, category)
+	if err == nil && strings.HasSuffix(name, ".sst") {
+		f = pacedTable(f)
+	}
+	return f, err
 }
 
 // Unwrap implements vfs.FS.
