@@ -15,7 +15,7 @@ import (
 )
 
 func quotaDocument(version, limits string) string {
-	return "apiVersion: ledgerd/v1\nkind: Policy\nversion: " + version + "\nenvironment: [memory.read, memory.write, agent.register]\nlimits: {" + limits + "}\n"
+	return "apiVersion: ledgerd/v1\nkind: Policy\nversion: " + version + "\nenvironment: [memory.read, memory.write, agent.register, art.save]\nactions: {art.save: {}}\nlimits: {" + limits + "}\n"
 }
 
 // newQuotaLab has the trees top → low → deep and other.
@@ -23,7 +23,7 @@ func newQuotaLab(t rapid.TB, limits string) *tinyLog {
 	l := newTinyLog(t)
 	documents := []string{quotaDocument("v", limits)}
 	for _, a := range [][2]string{{"top", ""}, {"low", "parent: top\n"}, {"deep", "parent: low\n"}, {"other", ""}} {
-		documents = append(documents, "kind: Agent\nid: "+a[0]+"\n"+a[1]+"capabilities: [memory.read, memory.write, agent.register]\npublic_key: "+publicKey(a[0])+"\n")
+		documents = append(documents, "kind: Agent\nid: "+a[0]+"\n"+a[1]+"capabilities: [memory.read, memory.write, agent.register, art.save]\npublic_key: "+publicKey(a[0])+"\n")
 	}
 	if o := l.ask(wire.Control, AdminID, "apply", toJSON(object{"documents": documents})); !o.Decision.Allowed {
 		t.Fatalf("%s %v", o.Decision.Reason, o.Faults)
@@ -121,7 +121,9 @@ func recount(t rapid.TB, s *projection.State) {
 	up := func(id string, u projection.Usage) {
 		for _, a := range s.Agent(id).Lineage() {
 			sum := tree[a.ID]
-			tree[a.ID] = projection.Usage{Records: sum.Records + u.Records, Agents: sum.Agents + u.Agents, Runs: sum.Runs + u.Runs}
+			tree[a.ID] = projection.Usage{
+				Records: sum.Records + u.Records, Agents: sum.Agents + u.Agents, Runs: sum.Runs + u.Runs, Restrictions: sum.Restrictions + u.Restrictions,
+			}
 		}
 	}
 	s.Records(0, func(r *projection.Record) bool {
@@ -138,6 +140,7 @@ func recount(t rapid.TB, s *projection.State) {
 			up(id, projection.Usage{Agents: 1})
 		}
 	}
+	s.Restricted(func(a *projection.Agent, _ policy.Restriction) { up(a.ID, projection.Usage{Restrictions: 1}) })
 	for _, id := range s.AgentIDs() {
 		if a := s.Agent(id); a.Records != own[id] || a.Runs != runs[id] || a.Tree != tree[id] {
 			t.Fatalf("%s has %d records and %+v, counted %d and %+v", id, a.Records, a.Tree, own[id], tree[id])
@@ -162,7 +165,7 @@ func TestR66_CountersAreWhatIsThere(t *testing.T) {
 			if r := l.state.Live(who, "notes", key, l.now()); r != nil {
 				request["expected_revision"] = r.Revision
 			}
-			switch rapid.IntRange(0, 9).Draw(t, "what") {
+			switch rapid.IntRange(0, 10).Draw(t, "what") {
 			case 0, 1, 2:
 				request["ttl_seconds"] = rapid.IntRange(1, 5).Draw(t, "ttl")
 			case 3, 4:
@@ -172,6 +175,11 @@ func TestR66_CountersAreWhatIsThere(t *testing.T) {
 				operation, request = "agent.register", object{"agent_id": "new" + fmt.Sprint(len(key)%3), "capabilities": []string{"memory.write"}, "public_key": publicKey("new" + key)}
 			case 6:
 				lane, who, operation, request = wire.Control, AdminID, "agent.revoke", object{"agent_id": who}
+			case 8:
+				operation, request = "restriction.add", object{"id": key, "action": "art.save", "require": "true"}
+			case 9:
+				lane, operation, request = wire.Control, "restriction.remove", object{"agent_id": who, "id": key}
+				who = AdminID
 			case 7:
 				if r := l.state.Due(l.now()); r != nil {
 					l.add(events.System, 0, l.state.Expiry(r, l.now()), nil, false)

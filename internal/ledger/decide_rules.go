@@ -173,7 +173,7 @@ func (j *judge) restriction(p *policy.Policy, agent string, has *projection.Agen
 		j.note("agent %s has %d restrictions, as many as there may be", agent, count)
 		return reason.QuotaExceeded
 	}
-	if own && j.ownRestrictions() >= policy.TreeRestrictionsMax {
+	if own && j.agent.Root().Tree.Restrictions >= policy.TreeRestrictionsMax { // each is compiled for whoever it binds
 		j.note("the agents of this tree have added %d restrictions, as many as they may", policy.TreeRestrictionsMax)
 		return reason.QuotaExceeded
 	}
@@ -191,18 +191,6 @@ func (j *judge) restriction(p *policy.Policy, agent string, has *projection.Agen
 	}
 	j.emit(&events.RestrictionAdded{AgentID: agent, ID: r.ID, Action: r.Action, Require: r.Text})
 	return ""
-}
-
-// ownRestrictions counts the restrictions in force in the sender's tree, whoever
-// added them: each is compiled for whoever it binds.
-func (j *judge) ownRestrictions() (n int) {
-	root := j.agent.Root()
-	j.s.Restricted(func(a *projection.Agent, _ policy.Restriction) {
-		if a.Root() == root {
-			n++
-		}
-	})
-	return n
 }
 
 func (j *judge) unrestrict(r *wire.RestrictionRemove) reason.Code {

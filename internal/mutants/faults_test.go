@@ -1074,7 +1074,7 @@ var faults = []fault{
 	},
 	{
 		name: "a tree restricts without number", pkg: "internal/ledger", test: "TestR66_RestrictionsOfATree",
-		patches: []patch{{"internal/ledger/decide_rules.go", `if own && j.ownRestrictions() >= policy.TreeRestrictionsMax {`, `if own && j.ownRestrictions() < 0 {`}},
+		patches: []patch{{"internal/ledger/decide_rules.go", `if own && j.agent.Root().Tree.Restrictions >= policy.TreeRestrictionsMax {`, `if own && j.agent.Root().Tree.Restrictions < 0 {`}},
 	},
 	{
 		name: "one tree takes every grant", pkg: "internal/ledger", test: "TestR66_OneTreeLeavesGrantsToOthers",

@@ -32,6 +32,7 @@ func (s *State) addRestriction(b *events.RestrictionAdded) error {
 		return fmt.Errorf("%w: a restriction twice", ErrInconsistent)
 	}
 	a.Restrictions = slices.Insert(slices.Clone(a.Restrictions), i, r)
+	a.add(Usage{Restrictions: 1})
 	s.changedAgent(a)
 	return nil
 }
@@ -46,6 +47,7 @@ func (s *State) removeRestriction(b *events.RestrictionRemoved) error {
 		return fmt.Errorf("%w: no such restriction", ErrInconsistent)
 	}
 	a.Restrictions = slices.Delete(slices.Clone(a.Restrictions), i, i+1)
+	a.add(Usage{Restrictions: -1})
 	s.changedAgent(a)
 	return nil
 }

@@ -398,6 +398,7 @@ func (r *snapshotReader) agent(s *State) *Agent {
 		if a.Revoked && !old.Revoked {
 			old.add(Usage{Agents: -1})
 		}
+		old.add(Usage{Restrictions: len(a.Restrictions) - len(old.Restrictions)})
 		old.Declared, old.Use, old.Writes, old.Revoked, old.Restrictions = a.Declared, a.Use, a.Writes, a.Revoked, a.Restrictions
 		return old
 	case s.IDTaken(a.ID) || s.KeyTaken(a.PublicKey):
@@ -407,6 +408,7 @@ func (r *snapshotReader) agent(s *State) *Agent {
 			a.Parent.Children++
 		}
 		s.agents[a.ID], s.agentKeys[a.PublicKey] = a, a
+		a.add(Usage{Restrictions: len(a.Restrictions)})
 		if !a.Revoked {
 			a.add(Usage{Agents: 1})
 		}

@@ -4,9 +4,10 @@ package projection
 // It is counted as it changes, on the way up to the root, and anew where a state
 // is read.
 type Usage struct {
-	Records int // neither deleted nor said to be gone
-	Agents  int // not revoked
-	Runs    int // open
+	Records      int // neither deleted nor said to be gone
+	Agents       int // not revoked
+	Runs         int // open
+	Restrictions int // whoever added them, of revoked agents too
 }
 
 func (a *Agent) add(u Usage) {
@@ -14,6 +15,7 @@ func (a *Agent) add(u Usage) {
 		a.Tree.Records += u.Records
 		a.Tree.Agents += u.Agents
 		a.Tree.Runs += u.Runs
+		a.Tree.Restrictions += u.Restrictions
 	}
 }
 
