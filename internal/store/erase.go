@@ -282,4 +282,4 @@ func (o orderedFS) ReuseForWrite(old, name string, category vfs.DiskWriteCategor
 	return f, err
 }
 
-func ordered(sys vfs.FS) orderedFS { return orderedFS{sys, new(atomic.Int32)} }
+func ordered(sys vfs.FS) orderedFS { return orderedFS{sys, new(atomic.Int32), new(pace)} }

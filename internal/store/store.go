@@ -113,6 +113,7 @@ func (o Options) fs() vfs.FS {
 type orderedFS struct {
 	vfs.FS
 	fresh *atomic.Int32 // above 0 while no file is to be written over
+	pace  *pace
 }
 
 // Create implements vfs.FS.
@@ -124,7 +125,7 @@ func (o orderedFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File
 	}
 	f, err := o.FS.Create(name, category)
 	if err == nil && strings.HasSuffix(name, ".sst") {
-		f = pacedTable(f)
+		f = &pacedFile{File: f, pace: o.pace, at: time.Now()}
 	}
 	return f, err
 }
@@ -159,6 +160,9 @@ func (o Options) pebble(fs vfs.FS, f *fault, readOnly bool) *pebble.Options {
 				}
 			},
 		},
+	}
+	if o, ok := fs.(orderedFS); ok {
+		p.EventListener.FlushBegin, p.EventListener.FlushEnd = o.pace.begin, o.pace.end
 	}
 	for i := range p.Levels {
 		p.Levels[i].BlockSize = blockBytes
