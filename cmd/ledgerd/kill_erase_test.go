@@ -120,11 +120,12 @@ func newEraseStorm(t *testing.T, seed uint64) *eraseStorm {
 	return s
 }
 
-// write has an agent write one record after the other, some of them again.
+// write has an agent write one record after the other, some of them again, and in
+// a longer run more slowly: an owner of too many cannot be erased at once.
 func (s *eraseStorm) write(ctx context.Context, agent string) {
 	var c *client.Client
-	revision := uint64(0)
-	for n := 0; ctx.Err() == nil; pause(ctx, 2*time.Millisecond) {
+	revision, rest := uint64(0), 2*time.Millisecond+time.Duration(*eraseKills)*100*time.Microsecond
+	for n := 0; ctx.Err() == nil; pause(ctx, rest) {
 		if c == nil {
 			var err error
 			o := client.Options{Server: s.url, ID: agent, SeedFile: filepath.Join(s.creds, agent+".nk"), Timeout: 500 * time.Millisecond, Retries: -1}
