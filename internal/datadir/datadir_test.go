@@ -245,8 +245,8 @@ func TestDamageInTheStore(t *testing.T) {
 		{"event", "tree", key('e', seq), flip(60), seq},
 		{"event gone", "parse", key('e', seq), gone, seq},
 		{"event empty", "parse", key('e', seq), func([]byte) []byte { return []byte{} }, seq},
-		{"stored leaf hash", "tree", key('h', 1), flip(0), 2}, // stored index 1 is the leaf of event 2
-		{"stored inner hash", "tree", key('h', 2), flip(0), 1},
+		{"stored leaf hash", "tree", key('h', 1), flip(0), 2}, // stored index 1 is the leaf of event 2, and begins a run
+		{"stored inner hash", "tree", key('h', 1), flip(32), 1},
 		{"stored hash gone", "tree", key('h', 1), gone, 2},
 		{"sealed payload", "payloads", key('p', seq), flip(40), seq},
 		{"payload gone", "payloads", key('p', seq), gone, seq},
