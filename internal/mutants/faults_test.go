@@ -768,7 +768,7 @@ var faults = []fault{
 	},
 	{
 		name: "a report with a foreign reply subject taken", pkg: "internal/natsapi", test: "TestReportsWithForeignReplySubjects",
-		patches: []patch{{"internal/natsapi/effect.go", `	if reply == foreignReply {`, `	if reply == foreignReply && len(m.Data()) == 0 {`}},
+		patches: []patch{{"internal/natsapi/effect.go", `	if reply == foreignReply {`, `	if reply == foreignReply && len(m.data) == 0 {`}},
 	},
 	{
 		name: "reports without a rate", pkg: "internal/natsapi", test: "TestReportsHaveTheirOwnRate",
