@@ -42,6 +42,9 @@ func BenchmarkRefuse(b *testing.B) {
 	}{{reason.RateLimited, limit{1, 0}}, {reason.Overloaded, limit{1e9, 1e9}}} {
 		b.Run(string(at.code), func(b *testing.B) {
 			a := &api{ledger: l, name: "main", refused: NewRefusals(16), turnedAway: newReasonTally(), rates: newRates(at.rate, at.rate, l.Root)}
+			for range 16 { // until the queue is full
+				a.judge(m, wire.Propose)
+			}
 			b.ReportAllocs()
 			for b.Loop() {
 				a.judge(m, wire.Propose)
