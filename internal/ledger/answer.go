@@ -27,7 +27,7 @@ func (l *Ledger) answerAll() {
 				return
 			}
 			l.answerBatch(b)
-			l.lead.done(len(b.jobs))
+			l.intake.answered(len(b.jobs))
 		case w := <-l.waiters.expired:
 			l.expire(w)
 		}

@@ -250,7 +250,7 @@ func checkEffect(t rapid.TB, b events.Body) {
 	record := func(r events.Record) bool {
 		_, class := policy.ParseClass(r.Class)
 		return events.ValidID(r.Owner) && events.ValidNamespace(r.Namespace) && events.ValidKey(r.Key) &&
-			policy.ValidVisibility(r.Visibility) && class && r.Revision > 0
+			events.ValidVisibility(r.Visibility) && class && r.Revision > 0
 	}
 	capabilities := func(list []string) bool {
 		return slices.IsSorted(list) && !slices.ContainsFunc(list, func(s string) bool { return !events.ValidAction(s) })

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ const (
 	batchJobsMax     = 256     // answered together; keeps one sync's worth of waiting short
 	batchControlMax  = 64      // of a batch with control requests, which wait for all of it
 	batchJobsEnough  = 64      // are a batch while another is on its way to disk
+	unansweredMax    = 256     // judged and not answered when a batch begins: a full one, which covers a sync of some milliseconds
 	batchBytesMax    = 4 << 20 // a batch stays well under a memtable
 	queueDefault     = 32_768  // proposals waiting
 	queueBytes       = 64 << 20
@@ -44,12 +46,14 @@ type intake struct {
 	reports   fairQueue // of handlers
 	questions fairQueue
 	proposals fairQueue
-	ahead     fifo[*job]    // proposals whose turn it was, read or being read
-	enough    int           // the writer waits for wake until so many wait; 0 while it does not
-	unsettled int           // batches that the writer has handed over and that are not durable yet
-	wake      chan struct{} // holds one
-	reading   sync.Cond     // readers wait for it
-	resting   int           // how many
+	ahead     fifo[*job] // proposals whose turn it was, read or being read
+	idle      bool       // the writer waits for wake
+
+	unsettled  int           // batches that the writer has handed over and that are not durable yet
+	unanswered int           // jobs of batches that it has handed over
+	wake       chan struct{} // holds one
+	reading    sync.Cond     // readers wait for it
+	resting    int           // how many
 }
 
 func (in *intake) open(wait time.Duration, proposals int, root func(string) string) {
@@ -74,10 +78,8 @@ func (in *intake) put(lane *fairQueue, from string, j *job) reason.Code {
 		in.mu.Unlock()
 		return reason.Overloaded
 	}
-	wake := in.enough > 0 && (in.pressing() || in.waiting() >= in.enough)
-	if wake {
-		in.enough = 0
-	} else if in.readable() {
+	wake := in.ready()
+	if !wake && in.readable() {
 		in.reading.Signal()
 	}
 	in.mu.Unlock()
@@ -98,48 +100,64 @@ func (in *intake) waiting() int {
 	return in.controls.jobs + in.reports.jobs + in.questions.jobs + in.proposals.jobs + in.ahead.len()
 }
 
-// pressing reports whether there is what waits for no company: control requests,
-// and queries, which need no sync.
-func (in *intake) pressing() bool { return in.controls.jobs+in.questions.jobs > 0 }
+// needs is how many have to wait for the next batch to begin.
+//
+// While more than a full batch is judged and not answered none begins: what comes
+// first in it, an admin's verb, would wait for all those answers where they are
+// what takes longest. While one is on its way to disk, few are no batch: the log is
+// synced by one at a time, so that a small batch behind another would be durable no
+// sooner, and cost as much as a large one. Control requests, and queries, which
+// need no sync, wait for no company.
+func (in *intake) needs() int {
+	switch {
+	case in.unanswered > unansweredMax:
+		return math.MaxInt
+	case in.unsettled > 0 && in.controls.jobs+in.questions.jobs == 0:
+		return batchJobsEnough
+	}
+	return 1
+}
 
-// handed counts a batch as on its way to disk.
-func (in *intake) handed() {
+// ready reports, once, that the writer waits and need not any more.
+func (in *intake) ready() bool {
+	if !in.idle || in.waiting() < in.needs() {
+		return false
+	}
+	in.idle = false
+	return true
+}
+
+// handed counts a batch as on its way to disk and to its answers.
+func (in *intake) handed(jobs int) {
 	in.mu.Lock()
-	in.unsettled++
+	in.unsettled, in.unanswered = in.unsettled+1, in.unanswered+jobs
 	in.mu.Unlock()
 }
 
-// settled counts it as there, or as lost. Whatever waits is the next batch.
-func (in *intake) settled() {
+// settled counts a batch as on disk, or as lost.
+func (in *intake) settled() { in.past(1, 0) }
+
+// answered counts so many jobs as answered.
+func (in *intake) answered(jobs int) { in.past(0, jobs) }
+
+func (in *intake) past(batches, jobs int) {
 	in.mu.Lock()
-	in.unsettled--
-	wake := in.unsettled == 0 && in.enough > 1
-	if wake {
-		in.enough = 0
-	}
+	in.unsettled, in.unanswered = in.unsettled-batches, in.unanswered-jobs
+	wake := in.ready()
 	in.mu.Unlock()
 	if wake {
 		in.rouse()
 	}
 }
 
-// take returns the jobs of the next batch at now, in order. When there are none the
-// writer is to wait for wake, unless the intake is closed. Nor are there any while
-// few wait and a batch is on its way to disk: the log is synced by one at a time, so
-// that a small batch behind another would be durable no sooner, and cost as much as
-// a large one.
+// take returns the jobs of the next batch at now, in order. When there are none, or
+// too few to begin one, the writer is to wait for wake, unless the intake is closed.
 func (in *intake) take(now int64) (jobs []*job, closed bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	waiting, enough := in.waiting(), 1
-	if in.unsettled > 0 && !in.pressing() {
-		enough = batchJobsEnough
-	}
-	in.enough = 0
-	if waiting == 0 || waiting < enough && !in.closed {
-		if !in.closed {
-			in.enough = enough
-		}
+	waiting := in.waiting()
+	if waiting == 0 || !in.closed && waiting < in.needs() {
+		in.idle = !in.closed
 		return nil, in.closed
 	}
 	jobs = make([]*job, 0, min(waiting, batchJobsMax))

@@ -111,7 +111,6 @@ type Ledger struct {
 	// Shared.
 	intake    intake
 	pipeline  chan *batch
-	lead      lead
 	renders   chan *job     // queries to finish
 	erasures  chan *erasing // to be carried out
 	erasing   atomic.Int64  // how many are judged and not carried out
@@ -296,12 +295,10 @@ func (l *Ledger) serve(ctx context.Context) {
 // or with the first failure.
 func (l *Ledger) write(ctx context.Context) {
 	for {
-		l.lead.wait()
 		jobs := l.gather(ctx)
 		if jobs == nil {
 			return
 		}
-		l.lead.add(len(jobs))
 		b := &batch{jobs: jobs}
 		b.spare.users.Add(1) // answerAll
 		l.counters.writing.Store(l.counters.now())
@@ -309,7 +306,7 @@ func (l *Ledger) write(ctx context.Context) {
 			b.failed = true
 			l.fail(err)
 		}
-		l.intake.handed()
+		l.intake.handed(len(jobs))
 		l.pipeline <- b
 		l.counters.writing.Store(0)
 		if b.failed {

@@ -149,7 +149,6 @@ func load(o Options, log Log, sealKeys []sealKey) (*Ledger, error) {
 		flights:    newFlights(),
 		waiters:    waiters{byRun: map[string][]*waiting{}, last: map[string]runView{}, of: map[string]int{}, expired: make(chan *waiting)},
 		pipeline:   make(chan *batch, inFlightMax),
-		lead:       lead{less: make(chan struct{}, 1)},
 		renders:    make(chan *job, renderQueueMax),
 		erasures:   make(chan *erasing, erasingQueueMax),
 		poke:       make(chan struct{}, 1),

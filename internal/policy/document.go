@@ -82,9 +82,6 @@ var roles = []string{"admin", "approver", "auditor", "handler", "observer", "reg
 // ValidRole reports whether role may be given to a principal.
 func ValidRole(role string) bool { return slices.Contains(roles, role) }
 
-// ValidVisibility reports whether v is a visibility of records.
-func ValidVisibility(v string) bool { return slices.Contains(visibilities, v) }
-
 var visibilities = []string{"private", "children", "descendants"}
 
 // ValidPublicKey reports whether key is a NATS user key: U and 55 more base32

@@ -454,7 +454,7 @@ func (r *snapshotReader) record(s *State) *Record {
 	rec := r.recordAlone(s)
 	owner := s.agents[rec.Owner]
 	_, ok := policy.ParseClass(string(rec.Class))
-	if r.err != nil || owner == nil || !ok || !policy.ValidVisibility(rec.Visibility) {
+	if r.err != nil || owner == nil || !ok || !events.ValidVisibility(rec.Visibility) {
 		r.fail("record without class, visibility or owner")
 		return rec
 	}

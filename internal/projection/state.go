@@ -380,7 +380,7 @@ func (s *State) write(e *events.Event, b *events.MemoryWritten, open []byte) err
 		return fmt.Errorf("%w: class %q with open payload %v", ErrInconsistent, b.Class, open != nil)
 	case old != nil && !old.Deleted && old.Class == policy.Secret && class != policy.Secret:
 		return fmt.Errorf("%w: a secret becomes none", ErrInconsistent)
-	case !policy.ValidVisibility(b.Visibility):
+	case !events.ValidVisibility(b.Visibility):
 		return fmt.Errorf("%w: visibility %q", ErrInconsistent, b.Visibility)
 	case b.Expires != 0 && b.Expires <= e.Time, b.RunID != "" && !s.opens(b.RunID, b.Owner):
 		return fmt.Errorf("%w: a record that is gone already", ErrInconsistent)

@@ -387,6 +387,9 @@ func TestRunsOfTreeHashes(t *testing.T) {
 		"too long": func(db *pebble.DB, first uint64, run []byte) error {
 			return db.Set(numKey(hashKeys, first), append(run, run[:32]...), nil)
 		},
+		"longer by part of a hash": func(db *pebble.DB, first uint64, run []byte) error {
+			return db.Set(numKey(hashKeys, first), append(run, 1, 2, 3), nil)
+		},
 		"another within": func(db *pebble.DB, first uint64, run []byte) error {
 			return db.Set(numKey(hashKeys, first+1), run[:32], nil)
 		},

@@ -161,8 +161,8 @@ func (o Options) pebble(fs vfs.FS, f *fault, readOnly bool) *pebble.Options {
 			},
 		},
 	}
-	if o, ok := fs.(orderedFS); ok {
-		p.EventListener.FlushBegin, p.EventListener.FlushEnd = o.pace.begin, o.pace.end
+	if sys, ok := fs.(orderedFS); ok {
+		p.EventListener.FlushBegin, p.EventListener.FlushEnd = sys.pace.begin, sys.pace.end
 	}
 	for i := range p.Levels {
 		p.Levels[i].BlockSize = blockBytes

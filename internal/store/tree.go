@@ -127,9 +127,10 @@ func (t *treeHashes) load() error {
 	if err != nil {
 		return damage(err)
 	}
-	t.first, t.run = first, run
-	if len(run) == 0 || len(run)%len(events.Hash{}) != 0 || follows && next < t.end() {
+	end := first + uint64(len(run)/len(events.Hash{}))
+	if len(run) == 0 || len(run)%len(events.Hash{}) != 0 || follows && next < end {
 		return fmt.Errorf("%w: the run of tree hashes at %d has %d bytes, the next begins at %d", ErrCorrupt, first, len(run), next)
 	}
+	t.first, t.run = first, run
 	return nil
 }

@@ -79,10 +79,8 @@ func quick(operation string, b []byte) *Request {
 	switch operation {
 	case "action.authorize":
 		r = f.authorize(len(b))
-	case "sop.validate":
-		r = f.validate()
-	case "sop.submit":
-		r = f.submit()
+	case "sop.validate", "sop.submit":
+		r = f.procedure(operation)
 	default:
 		r = f.memory(operation, len(b))
 	}
@@ -186,27 +184,22 @@ func (f *found) memory(operation string, size int) *Request {
 	common := Request{Canonical: canonical, Resource: all}
 	switch operation {
 	case "memory.read":
-		made := &struct {
-			Request
-			body MemoryRead
-		}{common, MemoryRead{namespace, key, owner}}
-		made.Body = &made.body
-		return &made.Request
+		return made(common, MemoryRead{namespace, key, owner})
 	case "memory.write":
-		made := &struct {
-			Request
-			body MemoryWrite
-		}{common, MemoryWrite{owner, namespace, key, value, visibility, f.revision, 0}}
-		made.Body = &made.body
-		made.TooLarge = len(value) > events.ValueBytesMax
-		return &made.Request
+		common.TooLarge = len(value) > events.ValueBytesMax
+		return made(common, MemoryWrite{owner, namespace, key, value, visibility, f.revision, 0})
 	}
-	made := &struct {
+	return made(common, MemoryDelete{owner, namespace, key, f.revision})
+}
+
+// made is a request and its body, in one piece of memory.
+func made[T any](r Request, body T) *Request {
+	m := &struct {
 		Request
-		body MemoryDelete
-	}{common, MemoryDelete{owner, namespace, key, f.revision}}
-	made.Body = &made.body
-	return &made.Request
+		body T
+	}{r, body}
+	m.Body = &m.body
+	return &m.Request
 }
 
 // visibilityOf is a visibility without a copy of its own.
@@ -224,41 +217,21 @@ func (f *found) authorize(size int) *Request {
 		return nil
 	}
 	canonical, arguments := f.canonical(size)
-	made := &struct {
-		Request
-		body ActionAuthorize
-	}{Request{Canonical: canonical}, ActionAuthorize{string(f.text(actionMember)), arguments}}
-	made.Body = &made.body
+	tooLarge := len(arguments) > events.ArgumentsBytesMax
 	if arguments == nil {
-		made.body.Arguments = noArguments
+		arguments = noArguments
 	}
-	made.Resource = named(made.body.Action, events.ValidAction)
-	made.TooLarge = len(arguments) > events.ArgumentsBytesMax
-	return &made.Request
+	action := string(f.text(actionMember))
+	return made(Request{Canonical: canonical, Resource: named(action, events.ValidAction), TooLarge: tooLarge}, ActionAuthorize{action, arguments})
 }
 
-func (f *found) procedure() (Request, Procedure) {
+// procedure makes the request of one of the operations on procedures.
+func (f *found) procedure(operation string) *Request {
 	id := f.sop.ID
-	return Request{Canonical: append(f.values[sopMember], '}'), Resource: id, Wait: int64(f.wait)},
-		Procedure{SOP: f.sop, Length: len(f.sop.Steps), resource: id}
-}
-
-func (f *found) validate() *Request {
-	request, procedure := f.procedure()
-	made := &struct {
-		Request
-		body SOPValidate
-	}{request, SOPValidate{procedure}}
-	made.Body = &made.body
-	return &made.Request
-}
-
-func (f *found) submit() *Request {
-	request, procedure := f.procedure()
-	made := &struct {
-		Request
-		body SOPSubmit
-	}{request, SOPSubmit{procedure}}
-	made.Body = &made.body
-	return &made.Request
+	r := Request{Canonical: append(f.values[sopMember], '}'), Resource: id, Wait: int64(f.wait)}
+	p := Procedure{SOP: f.sop, Length: len(f.sop.Steps), resource: id}
+	if operation == "sop.submit" {
+		return made(r, SOPSubmit{p})
+	}
+	return made(r, SOPValidate{p})
 }
