@@ -101,7 +101,7 @@ func (h *logHook) pass(level slog.Level, format string, v []any) {
 // such a line nothing else is: behind these words it quotes what the client
 // sent, a payload that was taken for a command among it.
 var clientWords = []string{
-	"Client parser ERROR", "Client Error", "Readloop processing time", "read error", "TLS client handshake error", "TLS handshake timeout",
+	"Client parser ERROR", "Client Error", "Readloop processing time", "Producer was stalled", "read error", "TLS client handshake error", "TLS handshake timeout",
 	"Problem registering with account", server.ErrTooManyConnections.Error(), server.ErrTooManyAccountConnections.Error(),
 	server.ErrMaxControlLine.Error(), server.ErrMaxPayload.Error(), "processPub Parse Error", "processHeaderPub Parse Error",
 	"processSub Parse Error", "processUnsub Parse Error", "Invalid JetStream request",

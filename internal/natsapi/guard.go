@@ -14,13 +14,15 @@ import (
 // takes it, which is fast (see inflow), but not as fast as many connections that do
 // nothing but send. The server slows senders down when three quarters of maxPending
 // wait, by 10 ms for each read, and closes the connection that is sent to when
-// all of it is used: ours. Where slowing does not help, the guard closes, before
-// that, the connections of whoever sends most. Whoever keeps to any rate is never that one.
+// all of it is used: ours, and what waits there is lost. Before either, the guard
+// closes the connections of whoever sends most: sixty that flood fill a quarter of
+// maxPending in the time that a busy machine lets the guard wait for its turn.
+// Whoever keeps to any rate is never that one.
 const (
 	guardEvery   = 20 * time.Millisecond
 	guardClosely = time.Millisecond     // once watchedMin wait
-	watchedMin   = maxPending / 2       // bytes
-	pressureMax  = maxPending / 16 * 13 // bytes; senders are being slowed down then
+	watchedMin   = maxPending / 8       // bytes
+	pressureMax  = maxPending / 2       // bytes
 	pressureWait = 5 * time.Millisecond // over which it is seen who sends most
 	loudMin      = 64 << 10             // bytes in that time: nobody does so at any lawful rate
 )
