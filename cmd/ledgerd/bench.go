@@ -17,7 +17,7 @@ import (
 
 func (a *app) benchCommand() *cobra.Command {
 	var o bench.Options
-	var grow, tail string
+	var grow, job string
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure a ledger beside the bare parts it is made of",
@@ -33,21 +33,22 @@ temporary directory, which it removes.`,
   ledgerd bench --mix write --dir /srv -o json
   ledgerd bench --grow 10M --runs 3 --dir /srv -o json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if tail != "" {
-				return runTail(cmd, tail)
+			o.Build, o.Version, o.Progress = build(), semver(), a.stderr
+			if job != "" {
+				tuneRuntime()
+				return bench.RunSelf(cmd.Context(), o, job, os.Stdin, os.Stdout)
 			}
 			var err error
 			if o.Grow, err = parseCount(grow); err != nil {
 				return usagef("--grow: %v", err)
 			}
-			o.Tail = tailProcess
+			o.Self = selfProcess
 			switch {
 			case o.Runs < 0 || o.Duration < 0:
 				return usagef("--runs and --duration are more than 0")
 			case !slices.Contains(bench.Mixes(), o.Mix):
 				return usagef("--mix %s: it is one of %s", o.Mix, strings.Join(bench.Mixes(), ", "))
 			}
-			o.Build, o.Version, o.Progress = build(), semver(), a.stderr
 			tuneRuntime() // as serve does: what is measured is what is run
 			report, err := bench.Run(cmd.Context(), o)
 			if err != nil {
@@ -65,8 +66,8 @@ temporary directory, which it removes.`,
 	f.StringVar(&o.Dir, "dir", "", "directory on the disk to measure (default: that for temporary files)")
 	f.StringVar(&o.Only, "only", "", "measure only the figures whose name contains this")
 	f.StringVar(&grow, "grow", "", "write a log of so many events (10M, 300k) and measure what its length costs, and nothing else")
-	f.StringVar(&tail, "grow-tail", "", "")
-	f.Lookup("grow-tail").Hidden = true // of the process that --grow kills
+	f.StringVar(&job, "job", "", "")
+	f.Lookup("job").Hidden = true // of the processes that bench starts itself
 	f.StringVar(&o.CPUProfile, "cpuprofile", "", "write a CPU profile to this file, of the first run at 256 outstanding or of what --only names")
 	return cmd
 }
@@ -111,24 +112,13 @@ func parseCount(s string) (uint64, error) {
 	return n * unit, nil
 }
 
-// tailProcess is this program again, to be killed while it writes.
-func tailProcess(ctx context.Context, dir string, agents, values int) *exec.Cmd {
+// selfProcess is this program again, to do a job for bench.
+func selfProcess(ctx context.Context, job string) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {
 		self = os.Args[0]
 	}
-	return exec.CommandContext(ctx, self, "bench", "--grow-tail", fmt.Sprintf("%d,%d,%s", agents, values, dir))
-}
-
-func runTail(cmd *cobra.Command, tail string) error {
-	var agents, values int
-	parts := strings.SplitN(tail, ",", 3)
-	if len(parts) != 3 {
-		return usagef("--grow-tail is for bench itself")
-	}
-	if _, err := fmt.Sscan(parts[0]+" "+parts[1], &agents, &values); err != nil {
-		return usagef("--grow-tail is for bench itself")
-	}
-	tuneRuntime()
-	return bench.RunTail(cmd.Context(), parts[2], agents, values, os.Stdout)
+	cmd := exec.CommandContext(ctx, self, "bench", "--job", job)
+	cmd.Stderr = os.Stderr
+	return cmd
 }

@@ -50,9 +50,9 @@ type Options struct {
 	// Grow, if not 0, measures what a log of so many events costs, and nothing else.
 	Grow uint64
 
-	// Tail, if set, is a process that calls RunTail, to be killed; without it a
-	// restart after a kill is not measured.
-	Tail func(ctx context.Context, dir string, agents, values int) *exec.Cmd
+	// Self, if set, is this program again, to call RunSelf with job; without it
+	// restarts are of this process, and none is measured after a kill.
+	Self func(ctx context.Context, job string) *exec.Cmd
 }
 
 // bench is one run of everything.
@@ -164,15 +164,10 @@ func (b *bench) withoutFeed(echo *echo) error {
 	if !b.wants("restart", "ids-restart") {
 		return nil
 	}
-	agents, started := n.agents, time.Now()
-	if n, err = b.openNode(n.dir, false); err != nil {
+	if err := b.restarted("restart", n, false); err != nil {
 		return err
 	}
-	n.agents = agents
-	ready := time.Since(started).Seconds()
-	size := n.ledger.Durable()
-	b.report.set("restart", size >= 10_000_000, fmt.Sprintf("with %s events", count(float64(size))), ready)
-	return errors.Join(b.operationIDs("ids-restart", n), n.stop())
+	return b.idsRestarted(n)
 }
 
 func (b *bench) alone(n *node, echo *echo) error {
@@ -193,7 +188,7 @@ func (b *bench) alone(n *node, echo *echo) error {
 			return err
 		}
 	}
-	if err := b.operationIDs("ids", n); err != nil {
+	if err := b.operationIDs(n); err != nil {
 		return err
 	}
 	if err := b.depths(n); err != nil {
@@ -353,17 +348,41 @@ func (b *bench) clocked(n *node, echo *echo, rate float64) error {
 
 // operationIDs compares proposals that carry an operation id with ones that do
 // not.
-func (b *bench) operationIDs(key string, n *node) error {
+func (b *bench) operationIDs(n *node) error {
+	run := func(d drive) func(int) (result, error) {
+		return func(run int) (result, error) { return b.onNode(n, d, run) }
+	}
+	return b.compareIDs("ids", run, n.ledger.Durable)
+}
+
+// idsRestarted is operationIDs, each time right after a restart of the ledger
+// that n was.
+func (b *bench) idsRestarted(n *node) error {
+	size := uint64(0)
+	run := func(d drive) func(int) (result, error) {
+		return func(run int) (result, error) {
+			again, err := b.openNode(n.dir, false)
+			if err != nil {
+				return result{}, err
+			}
+			again.agents, size = n.agents, again.ledger.Durable()
+			r, err := b.onNode(again, d, run)
+			return r, errors.Join(err, again.stop())
+		}
+	}
+	return b.compareIDs("ids-restart", run, func() uint64 { return size })
+}
+
+func (b *bench) compareIDs(key string, run func(drive) func(int) (result, error), size func() uint64) error {
 	if !b.wants(key) {
 		return nil
 	}
 	with, without := drive{outstanding: 256, mix: b.Mix}, drive{outstanding: 256, mix: b.Mix, noIDs: true}
-	ms, bs, err := b.turns(b.report.figure(key), func(run int) (result, error) { return b.onNode(n, with, run) },
-		func(run int) (result, error) { return b.onNode(n, without, run) })
+	ms, bs, err := b.turns(b.report.figure(key), run(with), run(without))
 	if err != nil {
 		return err
 	}
-	b.report.set(key, true, perSecond(ms, bs, "those without an id")+fmt.Sprintf("; after %s events", count(float64(n.ledger.Durable()))),
+	b.report.set(key, true, perSecond(ms, bs, "those without an id")+fmt.Sprintf("; after %s events", count(float64(size()))),
 		each(ms, bs, func(m, e result) float64 { return m.rate / e.rate })...)
 	return nil
 }

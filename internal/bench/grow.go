@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ledgerd/ledgerd/internal/ledger"
+	"github.com/ledgerd/ledgerd/internal/store"
 	"github.com/ledgerd/ledgerd/internal/wire"
 )
 
@@ -46,35 +48,19 @@ func (b *bench) grown() error {
 	if err = errors.Join(err, n.stop()); err != nil {
 		return err
 	}
-	agents := n.agents
-	ready := func(key string) (*node, error) {
-		b.say("%s", b.report.figure(key))
-		started := time.Now()
-		n, err := b.openNode(n.dir, false)
-		if err != nil {
-			return nil, err
-		}
-		n.agents = agents
-		took := time.Since(started).Seconds()
-		b.report.set(key, large, fmt.Sprintf("with %s events", count(float64(n.ledger.Durable()))), took)
-		return n, nil
-	}
-	if n, err = ready("restart"); err != nil {
+	if err := b.restarted("restart", n, large); err != nil {
 		return err
 	}
-	if err := n.stop(); err != nil {
-		return err
-	}
-	if b.Tail != nil {
+	if b.Self != nil {
 		if err := b.killed(n.dir); err != nil {
 			return fmt.Errorf("a ledger to be killed: %w", err)
 		}
-		if n, err = ready("restart-killed"); err != nil {
+		if err := b.restarted("restart-killed", n, large); err != nil {
 			return err
 		}
-		if err := errors.Join(b.operationIDs("ids-restart", n), n.stop()); err != nil {
-			return err
-		}
+	}
+	if err := b.idsRestarted(n); err != nil {
+		return err
 	}
 	return b.atRest(n)
 }
@@ -183,21 +169,83 @@ func (b *bench) load(ctx context.Context, l *ledger.Ledger, agents []*agent) err
 	return nil
 }
 
+// restarted measures how long a process takes, from its start, to serve the
+// ledger that n was.
+func (b *bench) restarted(key string, n *node, large bool) error {
+	if !b.wants(key) {
+		return nil
+	}
+	b.say("%s", b.report.figure(key))
+	var took []float64
+	for range max(1, b.Runs) {
+		seconds, err := b.reopen(n.dir)
+		if err != nil {
+			return fmt.Errorf("restart: %w", err)
+		}
+		if took = append(took, seconds); key == "restart-killed" {
+			break // it is killed once
+		}
+	}
+	size, err := logSize(n.dir)
+	b.report.set(key, large, fmt.Sprintf("with %s events, from the start of the process", count(float64(size))), took...)
+	return err
+}
+
+func (b *bench) reopen(dir string) (seconds float64, err error) {
+	started := time.Now()
+	if b.Self == nil {
+		n, err := b.openNode(dir, false)
+		if err != nil {
+			return 0, err
+		}
+		return time.Since(started).Seconds(), n.stop()
+	}
+	cmd := b.Self(b.ctx, jobReopen+" "+dir)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return 0, err
+	}
+	out, err := startSaying(cmd, saysReady)
+	seconds = time.Since(started).Seconds()
+	if err = errors.Join(err, in.Close()); err != nil && out == nil {
+		return 0, err
+	}
+	return seconds, errors.Join(err, cmd.Wait())
+}
+
+// startSaying starts cmd and returns once it has said so; what it says further
+// is read from out.
+func startSaying(cmd *exec.Cmd, what string) (out io.Reader, err error) {
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	line, err := bufio.NewReader(pipe).ReadString('\n')
+	if err == nil && line != what+"\n" {
+		err = fmt.Errorf("it says %q", line)
+	}
+	return pipe, err
+}
+
+func logSize(dir string) (uint64, error) {
+	st, err := store.OpenReadOnly(dir, store.Options{})
+	if err != nil {
+		return 0, err
+	}
+	return st.Durable(), st.Close()
+}
+
 // killed has another process go on with the ledger in dir, and kills it while it
 // writes.
 func (b *bench) killed(dir string) error {
 	b.say("another process goes on with it, to be killed")
-	cmd := b.Tail(b.ctx, dir, b.agents, b.values)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
+	cmd := b.Self(b.ctx, fmt.Sprintf("%s %d %d %s", jobTail, b.agents, b.values, dir))
+	out, err := startSaying(cmd, saysGrown)
+	if out == nil {
 		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err == nil && !strings.HasPrefix(line, tailGrown) {
-		err = fmt.Errorf("it says %q", line)
 	}
 	err = errors.Join(err, cmd.Process.Kill())
 	var exit *exec.ExitError
@@ -207,12 +255,49 @@ func (b *bench) killed(dir string) error {
 	return err
 }
 
-const tailGrown = "grown"
+// What Self is asked for, each followed by its arguments, the directory last,
+// and what it says once it has come so far.
+const (
+	jobReopen = "reopen"
+	jobTail   = "tail"
+	saysReady = "ready"
+	saysGrown = "grown"
+)
 
-// RunTail is the process that is killed: it opens the ledger in dir, which Run
-// has filled, says so on out once it has written a while, and writes on until
-// it is.
-func RunTail(ctx context.Context, dir string, agents, values int, out io.Writer) error {
+// RunSelf does the job that another process of Run, with o, has for this one.
+func RunSelf(ctx context.Context, o Options, job string, in io.Reader, out io.Writer) error {
+	name, rest, _ := strings.Cut(job, " ")
+	switch name {
+	case jobReopen:
+		return runReopen(o, rest, in, out)
+	case jobTail:
+		parts := strings.SplitN(rest, " ", 3)
+		if len(parts) == 3 {
+			agents, err1 := strconv.Atoi(parts[0])
+			values, err2 := strconv.Atoi(parts[1])
+			if err1 == nil && err2 == nil {
+				return runTail(ctx, parts[2], agents, values, out)
+			}
+		}
+	}
+	return fmt.Errorf("no job is called %q", job)
+}
+
+// runReopen serves the ledger in dir, says so, and stops at the end of in.
+func runReopen(o Options, dir string, in io.Reader, out io.Writer) error {
+	b := &bench{Options: o}
+	n, err := b.openNode(dir, false)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out, saysReady)
+	_, err = io.Copy(io.Discard, in)
+	return errors.Join(err, n.stop())
+}
+
+// runTail opens the ledger in dir, which Run has filled, says so on out once it
+// has written a while, and writes on until it is killed.
+func runTail(ctx context.Context, dir string, agents, values int, out io.Writer) error {
 	l, err := ledger.Open(ledger.Options{Dir: dir, Build: "bench"})
 	if err != nil {
 		return err
@@ -224,7 +309,7 @@ func RunTail(ctx context.Context, dir string, agents, values int, out io.Writer)
 		for target := l.Durable() + tailEvents; l.Durable() < target; {
 			time.Sleep(10 * time.Millisecond)
 		}
-		fmt.Fprintln(out, tailGrown)
+		fmt.Fprintln(out, saysGrown)
 	}()
 	list := namedAgents(agents)
 	for _, a := range list {

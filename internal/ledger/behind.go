@@ -58,15 +58,15 @@ func StoredState(dir string, st *store.Store, had ...SealKeys) (*projection.Stat
 	if err != nil {
 		return nil, err
 	}
-	state, _, _, err := anyStoredState(st, keys)
+	state, _, _, err := anyStoredState(st, keys, func(*projection.State) {})
 	return state, err
 }
 
 // anyStoredState is storedState with whichever seal key fits, and its number.
-func anyStoredState(st Log, keys []sealKey) (state *projection.State, parts []store.Part, number uint64, err error) {
+func anyStoredState(st Log, keys []sealKey, early func(*projection.State)) (state *projection.State, parts []store.Part, number uint64, err error) {
 	var first error
 	for _, k := range slices.Backward(keys) {
-		state, parts, err = storedState(st, stateKey(k.key, st.Origin()))
+		state, parts, err = storedState(st, stateKey(k.key, st.Origin()), early)
 		if err == nil || errors.Is(err, store.ErrStopped) {
 			return state, parts, k.number, err
 		}
@@ -75,25 +75,58 @@ func anyStoredState(st Log, keys []sealKey) (state *projection.State, parts []st
 	return nil, nil, 0, first
 }
 
-func storedState(st Log, key []byte) (*projection.State, []store.Part, error) {
+// storedState reads what is written down of the state. early is called with it
+// when all is there but records and operations, while those are read.
+func storedState(st Log, key []byte, early func(*projection.State)) (*projection.State, []store.Part, error) {
 	parts, err := st.Parts()
 	if err != nil || len(parts) == 0 {
 		return nil, nil, err
 	}
-	state := projection.New()
-	for _, p := range parts {
-		if err := st.ReadPart(p, func(in io.Reader) error { return state.ReadSnapshot(in, key) }); err != nil {
-			return nil, nil, fmt.Errorf("state %d-%d: %w", p.After, p.Seq, err)
+	// Operations and records are most of what there is to read.
+	state, operations, records := projection.New(), &projection.Operations{}, &projection.Records{}
+	beside := make(chan error, 2)
+	apart := func(read func(io.Reader, []byte) error) {
+		beside <- eachPart(st, parts, func(_ store.Part, in io.Reader) error { return read(in, key) })
+	}
+	go apart(operations.Read)
+	go apart(records.Read)
+	err = eachPart(st, parts, func(p store.Part, in io.Reader) error {
+		if err := state.ReadApart(in, key); err != nil {
+			return err
 		}
-		b, err := st.Event(p.Seq)
-		if err != nil {
-			return nil, nil, err
-		}
-		if leaf := events.LeafHash(b); state.Seq != p.Seq || state.Leaf != leaf || state.Origin != st.Origin() {
-			return nil, nil, fmt.Errorf("state %d-%d is of %s at %d (%s), not of %s at %d (%s)", p.After, p.Seq, state.Origin, state.Seq, state.Leaf, st.Origin(), p.Seq, leaf)
-		}
+		return standsAt(st, state, p.Seq)
+	})
+	if err == nil {
+		early(state)
+	}
+	if err = cmp.Or(err, <-beside, <-beside); err == nil {
+		err = state.Join(operations, records)
+	}
+	if err != nil {
+		return nil, nil, err
 	}
 	return state, parts, nil
+}
+
+func eachPart(st Log, parts []store.Part, read func(store.Part, io.Reader) error) error {
+	for _, p := range parts {
+		if err := st.ReadPart(p, func(in io.Reader) error { return read(p, in) }); err != nil {
+			return fmt.Errorf("state %d-%d: %w", p.After, p.Seq, err)
+		}
+	}
+	return nil
+}
+
+// standsAt refuses a state that is not of the log's event at seq.
+func standsAt(st Log, state *projection.State, seq uint64) error {
+	b, err := st.Event(seq)
+	if err != nil {
+		return err
+	}
+	if leaf := events.LeafHash(b); state.Seq != seq || state.Leaf != leaf || state.Origin != st.Origin() {
+		return fmt.Errorf("of %s at %d (%s), not of %s at %d (%s)", state.Origin, state.Seq, state.Leaf, st.Origin(), seq, leaf)
+	}
+	return nil
 }
 
 // handOver gives the changes of the state to writeBehind, if enough came

@@ -336,16 +336,24 @@ func (l *tinyLog) seal(p *Proposal, o *Outcome) {
 func (l *tinyLog) verify() {
 	l.t.Helper()
 	s := projection.New()
-	next := 0
+	next, who := 0, newRegistry(s)
 	for seq := uint64(1); seq <= uint64(len(l.events)); seq++ {
 		if next < len(l.asked) && l.asked[next].first == seq {
 			l.judgeAgain(s, l.asked[next])
 			next++
 		}
 		l.fold(s, seq)
+		e, err := events.Parse(l.events[seq-1])
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		who.apply(e.Body)
 	}
 	if s.Digest() != l.state.Digest() {
 		l.t.Fatalf("the log folds to another state")
+	}
+	if of := newRegistry(s); !reflect.DeepEqual(who.byKey, of.byKey) || !reflect.DeepEqual(who.byID, of.byID) {
+		l.t.Fatalf("the registry that follows the events is not that of the state")
 	}
 	b, err := s.EncodeSnapshot(nil)
 	if err != nil {

@@ -36,7 +36,8 @@ func ReadOld(dir string, st *store.Store) (*Old, error) {
 	}
 	o.l = &Ledger{reads: st, payloads: payloads}
 	err = st.Events(1, st.Durable(), func(seq uint64, b []byte) error {
-		return foldOne(o.State, seq, b, o.l.openPayload)
+		_, err := foldOne(o.State, seq, b, o.l.openPayload)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("fold %s: %w", dir, err)

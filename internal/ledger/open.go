@@ -181,7 +181,6 @@ func load(o Options, log Log, sealKeys []sealKey) (*Ledger, error) {
 	l.name = l.state.Ledger
 	l.controlState()
 	l.counters.measure(l.state)
-	l.registry = newRegistry(l.state)
 	l.intake.open(o.MaxWait, o.QueueMax, l.Root)
 	l.clock = newClock(o.Clock, l.state.Time)
 	return l, nil
@@ -190,7 +189,7 @@ func load(o Options, log Log, sealKeys []sealKey) (*Ledger, error) {
 // fold rebuilds the state: from what is written down of it, where that is good,
 // and the events after it. A bad state costs a fold of the whole log.
 func (l *Ledger) fold(sealKeys []sealKey) error {
-	state, parts, with, err := anyStoredState(l.reads, sealKeys)
+	state, parts, with, err := anyStoredState(l.reads, sealKeys, func(s *projection.State) { l.registry = newRegistry(s) })
 	switch {
 	case errors.Is(err, store.ErrStopped):
 		return err
@@ -199,13 +198,18 @@ func (l *Ledger) fold(sealKeys []sealKey) error {
 	}
 	if state == nil {
 		state = projection.New()
+		l.registry = newRegistry(state)
 	} else {
 		l.behind.parts, l.handed = parts, state.Seq
 		state.Restored()
 	}
 	l.state = state
 	err = l.reads.Events(state.Seq+1, l.reads.Durable(), func(seq uint64, b []byte) error {
-		return foldOne(state, seq, b, l.openPayload)
+		e, err := foldOne(state, seq, b, l.openPayload)
+		if err == nil {
+			l.registry.apply(e.Body)
+		}
+		return err
 	})
 	if err != nil {
 		return err
@@ -213,30 +217,30 @@ func (l *Ledger) fold(sealKeys []sealKey) error {
 	return l.sealWith(sealKeys, with)
 }
 
-// foldOne checks that b follows the state's last event and applies it.
-func foldOne(state *projection.State, seq uint64, b []byte, payload func(uint64) ([]byte, error)) error {
+// foldOne checks that b follows the state's last event, applies and returns it.
+func foldOne(state *projection.State, seq uint64, b []byte, payload func(uint64) ([]byte, error)) (events.Event, error) {
 	e, err := events.Parse(b)
 	if err != nil {
-		return fmt.Errorf("event %d: %w", seq, err)
+		return e, fmt.Errorf("event %d: %w", seq, err)
 	}
 	prev := state.Leaf
 	if created, ok := e.Body.(*events.LedgerCreated); ok && seq == 1 {
 		prev = events.GenesisHash(created.Origin)
 	}
 	if e.Prev != prev {
-		return fmt.Errorf("event %d: prev is %s, want %s: %w", seq, e.Prev, prev, store.ErrCorrupt)
+		return e, fmt.Errorf("event %d: prev is %s, want %s: %w", seq, e.Prev, prev, store.ErrCorrupt)
 	}
 	var open []byte
 	if HasOpenPayload(e.Body) {
 		if open, err = payload(seq); err != nil {
-			return err
+			return e, err
 		}
 	}
 	if err := state.Apply(&e, open); err != nil {
-		return err
+		return e, err
 	}
 	state.Leaf = events.LeafHash(b)
-	return nil
+	return e, nil
 }
 
 // HasOpenPayload reports whether an event's own payload is an open one: a
@@ -291,7 +295,7 @@ func (l *Ledger) begin() error {
 // and its owner's alone.
 func (l *Ledger) checkSealKey() error {
 	var wrong error
-	for _, id := range append(l.state.PrincipalIDs(), l.state.AgentIDs()...) {
+	for id := range l.state.IDs() {
 		name := l.sealer.name(id)
 		_, stored, err := l.reads.DataKey(name)
 		if err != nil {

@@ -138,7 +138,8 @@ func (l *Ledger) StateAt(ctx context.Context, seq uint64) (*projection.State, er
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		return foldOne(state, seq, b, l.openPayload)
+		_, err := foldOne(state, seq, b, l.openPayload)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("state at %d: %w", seq, err)

@@ -16,6 +16,8 @@ type Identity struct {
 	Groups    []string
 	Root      string
 	Revoked   bool // its holder is revoked, or has another key now: it opens nothing
+
+	tree string // an agent's root, empty for a root
 }
 
 // registry answers whose a key is, for connections. It knows only what is
@@ -23,63 +25,70 @@ type Identity struct {
 // concurrent use.
 type registry struct {
 	mu    sync.RWMutex
-	byKey map[string]Identity
-	keyOf map[string]string // id → its key, the last one
-	roots map[string]string // agent with a parent → the root of its tree
+	byKey map[string]*Identity // none is changed once it is here
+	byID  map[string]*Identity // by its key, the last one
 }
 
 func newRegistry(s *projection.State) *registry {
-	r := &registry{byKey: map[string]Identity{}, keyOf: map[string]string{}, roots: map[string]string{}}
-	s.Keys(func(key, id string) {
-		r.byKey[key] = Identity{ID: id, PublicKey: key, Revoked: true}
-	})
-	for _, id := range s.AgentIDs() {
-		a := s.Agent(id)
-		r.put(Identity{ID: id, Role: "agent", PublicKey: a.PublicKey, Revoked: a.Revoked})
-		if a.Parent != nil {
-			root := a.Parent
-			for root.Parent != nil {
-				root = root.Parent
-			}
-			r.roots[id] = root.ID
+	n := s.Sizes()
+	room := (n.Agents + n.Principals) * 5 / 4 // so that no part of a map has to grow
+	r := &registry{byKey: make(map[string]*Identity, room), byID: make(map[string]*Identity, room)}
+	for a := range s.Agents() {
+		tree := ""
+		for root := a.Parent; root != nil; root = root.Parent {
+			tree = root.ID
 		}
+		r.put(Identity{ID: a.ID, Role: "agent", PublicKey: a.PublicKey, Revoked: a.Revoked, tree: tree})
 	}
 	for _, id := range s.PrincipalIDs() {
 		p := s.Principal(id)
 		r.put(Identity{ID: id, Role: p.Role, PublicKey: p.PublicKey, Actions: p.Actions, Groups: p.Groups, Root: p.Root, Revoked: p.Revoked})
 	}
+	s.Keys(func(key, id string) {
+		if r.byKey[key] == nil {
+			r.byKey[key] = &Identity{ID: id, PublicKey: key, Revoked: true}
+		}
+	})
 	return r
 }
 
 func (r *registry) put(i Identity) {
-	r.byKey[i.PublicKey] = i
-	r.keyOf[i.ID] = i.PublicKey
+	r.byKey[i.PublicKey], r.byID[i.ID] = &i, &i
 }
 
-// revoke ends the key that id has and returns who it was.
-func (r *registry) revoke(id string) Identity {
-	i := r.byKey[r.keyOf[id]]
-	dead := i
-	dead.Revoked = true
-	r.put(dead)
-	return i
+// revoke ends the key that id has.
+func (r *registry) revoke(id string) {
+	i := r.last(id)
+	i.Revoked = true
+	r.put(i)
 }
 
-// apply follows one durable event and returns whose connections it ends.
+// last is who id is by its last key; the zero Identity for nobody.
+func (r *registry) last(id string) Identity {
+	if i := r.byID[id]; i != nil {
+		return *i
+	}
+	return Identity{}
+}
+
+// apply follows one event and returns whose connections it ends.
 func (r *registry) apply(b events.Body) (cut string) {
 	switch b.(type) {
-	case *events.AgentRegistered, *events.AgentRevoked, *events.PrincipalRegistered, *events.PrincipalRekeyed, *events.PrincipalRevoked:
+	case *events.LedgerCreated, *events.AgentRegistered, *events.AgentRevoked, *events.PrincipalRegistered, *events.PrincipalRekeyed, *events.PrincipalRevoked:
 	default:
 		return ""
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch b := b.(type) {
+	case *events.LedgerCreated:
+		r.put(Identity{ID: b.AdminID, Role: "admin", PublicKey: b.AdminPublicKey})
 	case *events.AgentRegistered:
-		r.put(Identity{ID: b.AgentID, Role: "agent", PublicKey: b.PublicKey})
+		i := Identity{ID: b.AgentID, Role: "agent", PublicKey: b.PublicKey}
 		if b.ParentID != "" {
-			r.roots[b.AgentID] = r.root(b.ParentID)
+			i.tree = r.root(b.ParentID)
 		}
+		r.put(i)
 	case *events.PrincipalRegistered:
 		r.put(Identity{ID: b.ID, Role: b.Role, PublicKey: b.PublicKey, Actions: b.Actions, Groups: b.Groups, Root: b.Root})
 	case *events.AgentRevoked:
@@ -90,7 +99,8 @@ func (r *registry) apply(b events.Body) (cut string) {
 		r.revoke(cut)
 	case *events.PrincipalRekeyed:
 		cut = b.ID
-		i := r.revoke(cut)
+		i := r.last(cut)
+		r.byKey[i.PublicKey] = &Identity{ID: i.ID, PublicKey: i.PublicKey, Revoked: true}
 		i.PublicKey = b.PublicKey
 		r.put(i)
 	}
@@ -98,8 +108,8 @@ func (r *registry) apply(b events.Body) (cut string) {
 }
 
 func (r *registry) root(id string) string {
-	if root, ok := r.roots[id]; ok {
-		return root
+	if i := r.byID[id]; i != nil && i.tree != "" {
+		return i.tree
 	}
 	return id
 }
@@ -117,8 +127,11 @@ func (l *Ledger) Root(id string) string {
 func (l *Ledger) Lookup(publicKey string) (Identity, bool) {
 	l.registry.mu.RLock()
 	defer l.registry.mu.RUnlock()
-	i, ok := l.registry.byKey[publicKey]
-	return i, ok
+	i := l.registry.byKey[publicKey]
+	if i == nil {
+		return Identity{}, false
+	}
+	return *i, true
 }
 
 // Role is the role of id's last key, empty for nobody. Safe for concurrent use.
@@ -129,7 +142,7 @@ func (l *Ledger) Role(id string) string { return l.registered(id).Role }
 func (l *Ledger) registered(id string) Identity {
 	l.registry.mu.RLock()
 	defer l.registry.mu.RUnlock()
-	return l.registry.byKey[l.registry.keyOf[id]]
+	return l.registry.last(id)
 }
 
 // valueCache keeps the values read last, by the seq of the event that wrote

@@ -94,7 +94,7 @@ const (
 	feedWaitMax = 5 * time.Second
 
 	streamMessageMax    = events.EventBytesMax + 16<<10 // an event and its headers
-	streamDuplicates    = 2 * time.Minute               // the server's default; nothing relies on it
+	streamDuplicates    = 100 * time.Millisecond        // the least: nothing relies on ids being told apart, and each is remembered so long
 	streamConsumerIdle  = time.Hour                     // a reader gone for longer starts again from its own cursor
 	streamOriginKey     = "ledgerd.origin"
 	streamServerKeyPart = "_nats." // metadata the server adds itself

@@ -13,7 +13,7 @@ func TestDiff(t *testing.T) {
 	make := func() *State {
 		s := New()
 		s.agents["a"] = &Agent{ID: "a", Depth: 1, Declared: []string{"memory.read"}}
-		s.records.put(&Record{Owner: "a", Namespace: "notes", Key: "k", Revision: 3})
+		s.records.put(&Record{Owner: "a", Kind: &Kind{Namespace: "notes"}, Key: "k", Revision: 3, Extra: noExtra})
 		s.principals["p"] = &Principal{ID: "p", Role: "observer"}
 		s.runs["r"] = &Run{ID: "r", Agent: "a", State: Running}
 		s.grants[events.Grant{Owner: "a", Namespace: "credentials", Key: "t", To: "b"}] = &Grant{Grant: events.Grant{Owner: "a", Namespace: "credentials", Key: "t", To: "b"}}

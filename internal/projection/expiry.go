@@ -78,8 +78,8 @@ func (s *State) expire(e *events.Event, b *events.Record) error {
 // drop leaves of a record what a deleted one has.
 func (s *State) drop(e *events.Event, old *Record) {
 	s.keep(&Record{
-		Owner: old.Owner, Namespace: old.Namespace, Key: old.Key,
-		Visibility: old.Visibility, Class: old.Class, Revision: old.Revision + 1, Deleted: true, Decision: e.Cause, Written: e.Seq,
+		Owner: old.Owner, Kind: old.Kind, Key: old.Key, Extra: noExtra,
+		Revision: old.Revision + 1, Deleted: true, Decision: e.Cause, Written: e.Seq,
 	})
 	s.endGrants(func(g *Grant) bool { return g.Owner == old.Owner && g.Namespace == old.Namespace && g.Key == old.Key })
 }

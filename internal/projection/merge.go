@@ -14,7 +14,7 @@ func MergeSnapshots(w io.Writer, older, newer io.Reader, key []byte) error {
 	m := merger{
 		snapshotWriter: newSnapshotWriter(w, key, snapshotTag),
 		older:          newSnapshotReader(older, key, snapshotTag), newer: newSnapshotReader(newer, key, snapshotTag),
-		texts: New(),
+		kinds: kinds{},
 	}
 	m.merge()
 	m.older.close()
@@ -28,25 +28,25 @@ func MergeSnapshots(w io.Writer, older, newer io.Reader, key []byte) error {
 type merger struct {
 	*snapshotWriter
 	older, newer *snapshotReader
-	texts        *State // gives one copy of what many records say
+	kinds        kinds
 }
 
 func (m *merger) merge() {
-	after, stands := m.older.uint(), m.newer.uint()
-	m.uint(after)
-	before, now := New(), New()
-	m.older.small(before)
-	document := m.newer.small(now)
-	if stands != before.Seq {
-		m.newer.fail("a part that stands on seq %d after one that ends at %d", stands, before.Seq)
+	first := m.older.anyHead()
+	last := m.newer.head(first.seq)
+	if m.older.err != nil || m.newer.err != nil {
 		return
 	}
-	now.document = bytes.Clone(document)
+	m.head(first.after, last.seq, last.partSizes)
+	m.operations()
+	m.records()
+	before, now := New(), New()
+	before.Seq, now.Seq = first.seq, last.seq
+	m.older.small(before)
+	now.document = bytes.Clone(m.newer.small(now))
 	m.buf = now.small(m.buf)
 	m.agents()
-	m.records()
 	union(m, (*snapshotReader).runAlone, (*Run).compare, m.run)
-	m.operations()
 }
 
 // union takes two ascending lists of marked entries and writes one; of two equal
@@ -94,17 +94,21 @@ func (m *merger) agents() {
 		parent string
 	}
 	union(m, func(r *snapshotReader) child {
-		a, parent := r.agentAlone()
+		a, parent := r.agentAlone(nil)
 		return child{a, parent}
 	}, func(a, b child) int { return a.compare(b.Agent) }, func(c child) { m.agentUnder(c.Agent, c.parent) })
 }
 
 func (m *merger) records() {
-	union(m, func(r *snapshotReader) *Record { return r.recordAlone(m.texts) }, (*Record).compare, m.record)
+	union(m, func(r *snapshotReader) *Record { return r.record(m.kinds, nil) }, (*Record).compare, m.record)
+	m.sum()
+	m.older.checkSum()
+	m.newer.checkSum()
 }
 
 // operations are of one part only, each.
 func (m *merger) operations() {
+	m.texts(m.newer.operationNames(m.older.operationNames(nil)))
 	a, b := m.older.uint(), m.newer.uint()
 	m.uint(a + b)
 	var x, y operationEntry
@@ -126,4 +130,7 @@ func (m *merger) operations() {
 			b, haveY = b-1, false
 		}
 	}
+	m.sum()
+	m.older.checkSum()
+	m.newer.checkSum()
 }

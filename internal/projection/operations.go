@@ -87,6 +87,20 @@ func (o *operations) insert(e operationEntry) bool {
 	return true
 }
 
+// reserve makes room for n, so that none of it is made while they come.
+func (o *operations) reserve(n int) {
+	each := uint64(n)/uint64(len(o.shards)) + 1
+	for i := range o.shards {
+		if s := &o.shards[i]; each >= s.size-s.size/4 {
+			s.grow(staggered(max(shardSizeMin, each+each*3/8), i))
+		}
+	}
+}
+
+// staggered is a size between one and one and a half times size, another for
+// each shard: as they fill at the same pace, they would all grow at once.
+func staggered(size uint64, shard int) uint64 { return size + size*uint64(shard)/512 }
+
 // all yields the entries in ascending order.
 func (o *operations) all() iter.Seq[operationEntry] {
 	return func(yield func(operationEntry) bool) {
@@ -138,7 +152,7 @@ func (s *operationShard) get(d digest) (use uint64) {
 
 func (s *operationShard) insert(e operationEntry) bool {
 	if s.count >= s.size-s.size/4 { // three quarters full
-		s.grow()
+		s.grow(max(staggered(shardSizeMin, int(e.hi>>56)), s.size+s.size/2))
 	}
 	i := s.find(e.digest)
 	if s.places[i].use != 0 && s.places[i].digest == e.digest {
@@ -149,7 +163,7 @@ func (s *operationShard) insert(e operationEntry) bool {
 		free++
 	}
 	if free == uint64(len(s.places))-1 { // the last one stays free, to end every search
-		s.grow()
+		s.grow(s.size + s.size/2)
 		return s.insert(e)
 	}
 	copy(s.places[i+1:free+1], s.places[i:free])
@@ -158,10 +172,10 @@ func (s *operationShard) insert(e operationEntry) bool {
 	return true
 }
 
-// grow makes room for half as many more.
-func (s *operationShard) grow() {
+// grow makes size places.
+func (s *operationShard) grow(size uint64) {
 	old := s.places
-	s.size = max(shardSizeMin, s.size+s.size/2)
+	s.size = size
 	s.places = make([]operationEntry, s.size+shardSpare+s.size/64)
 	next := uint64(0)
 	for _, e := range old {

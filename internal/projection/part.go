@@ -45,9 +45,16 @@ func (w *snapshotWriter) item() {
 	}
 }
 
+// sum writes the sum of all before it, where there is a key.
+func (w *snapshotWriter) sum() {
+	if w.mac != nil {
+		w.flush()
+		w.buf = w.mac.Sum(w.buf)
+	}
+}
+
 func (w *snapshotWriter) close() error {
-	w.flush()
-	w.buf = w.mac.Sum(w.buf)
+	w.sum()
 	w.flush()
 	return w.err
 }
@@ -110,9 +117,9 @@ func (w *snapshotWriter) principal(p *Principal) {
 func (w *snapshotWriter) record(r *Record) {
 	w.text(r.Owner)
 	w.text(r.Namespace)
-	w.text(r.Key)
 	w.text(r.Visibility)
 	w.text(string(r.Class))
+	w.text(r.Key)
 	w.uint(r.Revision)
 	w.flag(r.Deleted)
 	w.uint(r.Decision)
@@ -154,6 +161,8 @@ func (w *snapshotWriter) run(r *Run) {
 	}
 	w.item()
 }
+
+const operationBytes = 24
 
 func (w *snapshotWriter) operation(e operationEntry) {
 	w.buf = binary.BigEndian.AppendUint64(w.buf, e.hi)
@@ -221,17 +230,33 @@ func (r *snapshotReader) take(n uint64) []byte {
 	return b
 }
 
-// close checks that the sum of all that was taken follows, and nothing after it.
-func (r *snapshotReader) close() {
+// checkSum checks that the sum of all that was taken follows.
+func (r *snapshotReader) checkSum() {
 	r.mac.Write(r.buf[:r.pos])
 	r.buf, r.pos = r.buf[r.pos:], 0
 	want := r.mac.Sum(nil)
 	if got := r.take(uint64(len(want))); r.err == nil && !hmac.Equal(got, want) {
 		r.fail("damaged, or made with another key")
 	}
-	if r.fill(1); r.err == nil && len(r.buf) > 0 {
+}
+
+// close checks that the sum of all that was taken follows, and nothing after it.
+func (r *snapshotReader) close() {
+	r.checkSum()
+	if len(r.buf) == r.pos && r.err == nil {
+		r.fill(1)
+	}
+	if r.err == nil && len(r.buf) > r.pos {
 		r.fail("bytes after the end")
 	}
+}
+
+// failed is what kept the part from being read, nil for nothing.
+func (r *snapshotReader) failed() error {
+	if r.err != nil {
+		return fmt.Errorf("snapshot: %w", r.err)
+	}
+	return nil
 }
 
 // uint reads a varint in its one shortest form.
@@ -278,14 +303,35 @@ func (r *snapshotReader) texts() []string {
 }
 
 // set reads texts in ascending order, each once.
-func (r *snapshotReader) set() policy.Set {
-	list := r.texts()
-	for i := 1; i < len(list); i++ {
-		if list[i-1] >= list[i] {
+func (r *snapshotReader) set() policy.Set { return r.setLike(nil) }
+
+// setLike reads a set, and returns like if it is the same.
+func (r *snapshotReader) setLike(like policy.Set) policy.Set {
+	n, same := r.uint(), 0 // so many as in like, from the first on
+	var set policy.Set
+	for i := uint64(0); i < n && r.err == nil; i++ {
+		b := r.take(r.uint())
+		if set == nil && same < len(like) && like[same] == string(b) {
+			same++
+			continue
+		}
+		if set == nil {
+			set = slices.Clone(like[:same])
+		}
+		if len(set) > 0 && set[len(set)-1] >= string(b) {
 			r.fail("a set out of order")
 		}
+		set = append(set, string(b))
 	}
-	return list
+	switch {
+	case set != nil:
+		return set
+	case same == 0:
+		return nil
+	case same < len(like):
+		return slices.Clone(like[:same])
+	}
+	return like
 }
 
 // ascending reads a list of entries, each of which returns its name.
@@ -309,7 +355,7 @@ func (r *snapshotReader) flag() bool {
 }
 
 func (r *snapshotReader) operation() (e operationEntry) {
-	if b := r.take(24); b != nil {
+	if b := r.take(operationBytes); b != nil {
 		e.hi, e.lo, e.use = binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[16:])
 	}
 	return e

@@ -1,6 +1,8 @@
 package projection
 
 import (
+	"iter"
+	"maps"
 	"sort"
 
 	"github.com/ledgerd/ledgerd/internal/events"
@@ -30,6 +32,25 @@ func (s *State) Keys(fn func(key, id string)) {
 	}
 	for key, id := range s.keys {
 		fn(key, id)
+	}
+}
+
+// Agents goes over everyone ever registered, in no order.
+func (s *State) Agents() iter.Seq[*Agent] { return maps.Values(s.agents) }
+
+// IDs goes over the ids of everyone ever registered, in no order.
+func (s *State) IDs() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for id := range s.principals {
+			if !yield(id) {
+				return
+			}
+		}
+		for id := range s.agents {
+			if !yield(id) {
+				return
+			}
+		}
 	}
 }
 
@@ -102,7 +123,7 @@ func (s *State) Record(owner, namespace, key string) *Record {
 
 // Named returns the records of one name, for whoever asks at several levels.
 func (s *State) Named(namespace, key string) Named {
-	return s.records.named[recordName{namespace, key}]
+	return s.records.of(recordName{namespace, key})
 }
 
 // Live returns an owner's record unless at ledger time now there is none, or it

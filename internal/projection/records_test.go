@@ -10,12 +10,15 @@ import (
 // The index agrees with a map by owner, namespace and key.
 func TestRecordsByName(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		index, want := records{named: map[recordName]Named{}}, map[[3]string]*Record{}
+		index, want := newRecords(0), map[[3]string]*Record{}
 		one := rapid.SampledFrom([]string{"a", "b", "c"})
 		for n := range rapid.IntRange(0, 30).Draw(t, "records") {
-			r := &Record{Owner: one.Draw(t, "owner"), Namespace: one.Draw(t, "namespace"), Key: one.Draw(t, "key"), Revision: uint64(n)}
-			index.put(r)
-			want[[3]string{r.Owner, r.Namespace, r.Key}] = r
+			r := &Record{Owner: one.Draw(t, "owner"), Kind: &Kind{Namespace: one.Draw(t, "namespace")}, Key: one.Draw(t, "key"), Revision: uint64(n)}
+			name := [3]string{r.Owner, r.Namespace, r.Key}
+			if old := index.put(r); old != want[name] {
+				t.Fatalf("%v took the place of %v, not of %v", r, old, want[name])
+			}
+			want[name] = r
 		}
 		for _, o := range []string{"a", "b", "c", "d", ""} {
 			for _, n := range []string{"a", "b", "c"} {

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"maps"
@@ -19,15 +18,17 @@ import (
 // other: the first stands on nothing, each other one on the seq at which the one
 // before it ends, and holds what changed since. A part is
 //
-//	its tag, the seq it stands on
-//	what is small, whole: place, policy, principals, resources, names of operations
+//	its tag, the seq it stands on and the one it ends at, and how many agents,
+//	           records and operations the state then has; a sum
+//	operations their names, whole; what is new, by digest; a sum
+//	records    by owner, namespace, key; a sum
+//	what is small, whole: place, policy, principals, resources
 //	agents     by depth and id, so that a parent comes before its children
-//	records    by owner, namespace, key
-//	runs       by id
-//	operations by digest
-//	HMAC-SHA256 of all that, under a key of the caller's
+//	runs       by id; a sum
 //
-// Integers are unsigned varints, texts their length and bytes, lists their
+// A sum is HMAC-SHA256 of all before it, under a key of the caller's. There are
+// so many that room is made only for what was counted, and that operations and
+// records, most of what there is, can each be read by themselves. Integers are unsigned varints, texts their length and bytes, lists their
 // length and entries; each agent, record and run has a 1 before it and the last a
 // 0 after it. An operation is 24 bytes: digest, use, big-endian. What can be
 // counted again (children, admins) is left out. The same state has the same
@@ -36,8 +37,8 @@ import (
 // It holds no sealed value; the values of mandatory records and the policy
 // document, which it does hold, are open payloads.
 const (
-	snapshotTag = "ledgerd/snapshot/v6\n"
-	digestTag   = "ledgerd/state/v5\n"
+	snapshotTag = "ledgerd/snapshot/v7\n"
+	digestTag   = "ledgerd/state/v6\n"
 )
 
 // Changes are what a state has come to since an earlier seq: the writer's hands
@@ -46,12 +47,17 @@ type Changes struct {
 	After, Seq uint64
 	Leaf       events.Hash // of the event at Seq
 
+	sizes      partSizes
+	names      []string // of operations
 	small      []byte
 	agents     []*Agent // some more than once; each is a copy
 	records    []*Record
 	runs       []*Run // as agents
 	operations []operationEntry
 }
+
+// partSizes are how much a state holds.
+type partSizes struct{ agents, records, operations int }
 
 // TakeChanges returns what changed since it was last called, and goes on
 // counting. The first call returns the state whole. It takes some microseconds
@@ -65,7 +71,7 @@ func (s *State) TakeChanges() (*Changes, error) {
 		c = s.whole()
 	}
 	s.changes = &Changes{After: s.Seq}
-	c.Seq, c.Leaf, c.small = s.Seq, s.Leaf, s.small(nil)
+	c.end(s)
 	for i, a := range c.agents {
 		kept := *a
 		c.agents[i] = &kept
@@ -76,6 +82,12 @@ func (s *State) TakeChanges() (*Changes, error) {
 		c.runs[i] = &kept
 	}
 	return c, nil
+}
+
+// end is s as it stands: what is counted and what is small.
+func (c *Changes) end(s *State) {
+	c.Seq, c.Leaf, c.names, c.small = s.Seq, s.Leaf, s.operations.names, s.small(nil)
+	c.sizes = partSizes{len(s.agents), s.records.count, s.operations.count}
 }
 
 // Restored says that the state as it stands is written down already, so that
@@ -112,18 +124,26 @@ func (c *Changes) Write(w io.Writer, key []byte) error {
 }
 
 func (c *Changes) write(out *snapshotWriter) {
-	out.uint(c.After)
+	out.head(c.After, c.Seq, c.sizes)
+	out.texts(c.names)
+	slices.SortFunc(c.operations, operationEntry.compare)
+	out.uint(uint64(len(c.operations)))
+	for _, e := range c.operations {
+		out.operation(e)
+	}
+	out.sum()
+	slices.SortStableFunc(c.records, (*Record).compare)
+	for _, r := range last(c.records, (*Record).compare) {
+		out.flag(true)
+		out.record(r)
+	}
+	out.flag(false)
+	out.sum()
 	out.bytes(c.small)
 	slices.SortStableFunc(c.agents, (*Agent).compare)
 	for _, a := range last(c.agents, (*Agent).compare) {
 		out.flag(true)
 		out.agent(a)
-	}
-	out.flag(false)
-	slices.SortStableFunc(c.records, (*Record).compare)
-	for _, r := range last(c.records, (*Record).compare) {
-		out.flag(true)
-		out.record(r)
 	}
 	out.flag(false)
 	slices.SortStableFunc(c.runs, (*Run).compare)
@@ -132,11 +152,6 @@ func (c *Changes) write(out *snapshotWriter) {
 		out.run(r)
 	}
 	out.flag(false)
-	slices.SortFunc(c.operations, operationEntry.compare)
-	out.uint(uint64(len(c.operations)))
-	for _, e := range c.operations {
-		out.operation(e)
-	}
 }
 
 // last yields the last of equal neighbours.
@@ -176,7 +191,7 @@ func (s *State) EncodeSnapshot(key []byte) ([]byte, error) {
 func (s *State) encode(key []byte) []byte {
 	var b bytes.Buffer
 	c := s.whole()
-	c.small = s.small(nil)
+	c.end(s)
 	_ = c.Write(&b, key) // a buffer takes all
 	return b.Bytes()
 }
@@ -187,7 +202,7 @@ func (s *State) Digest() events.Hash {
 	sum := sha256.New()
 	out := &snapshotWriter{buf: []byte(digestTag), out: sum}
 	c := s.whole()
-	c.small = s.small(nil)
+	c.end(s)
 	c.write(out)
 	out.flush()
 	return events.Hash(sum.Sum(nil))
@@ -202,23 +217,9 @@ func DecodeSnapshot(b, key []byte) (*State, error) {
 	return s, nil
 }
 
-// ReadSnapshot takes the next part of a snapshot, up to the reader's end. Any
-// bytes that Write would not have written are an error, however they came about;
-// the state is then of no use.
-func (s *State) ReadSnapshot(in io.Reader, key []byte) error {
-	r := newSnapshotReader(in, key, snapshotTag)
-	r.part(s)
-	r.close()
-	if r.err != nil {
-		return fmt.Errorf("snapshot: %w", r.err)
-	}
-	return nil
-}
-
 // small appends what is written whole in every part.
 func (s *State) small(b []byte) []byte {
 	w := &snapshotWriter{buf: b}
-	w.uint(s.Seq)
 	w.uint(uint64(s.Time))
 	w.bytes(s.Leaf[:])
 	w.text(s.Origin)
@@ -253,60 +254,15 @@ func (s *State) small(b []byte) []byte {
 	w.grants(s)
 	w.resources(s)
 	w.erasures(s)
-	w.texts(s.operations.names)
 	return w.buf
 }
 
-// part reads one part into s, which stands where the part begins.
-func (r *snapshotReader) part(s *State) {
-	if after := r.uint(); after != s.Seq {
-		r.fail("a part that stands on seq %d after one that ends at %d", after, s.Seq)
-		return
-	}
-	document := r.small(s)
-	for before := (*Agent)(nil); r.flag(); {
-		a := r.agent(s)
-		if before != nil && before.compare(a) >= 0 {
-			r.fail("agents out of order")
-			return
-		}
-		before = a
-	}
-	r.principalsOwn(s)
-	var ending []*Record
-	for before := (*Record)(nil); r.flag(); {
-		rec := r.record(s)
-		if rec.ends() {
-			ending = append(ending, rec)
-		}
-		if before != nil && before.compare(rec) >= 0 {
-			r.fail("records out of order")
-			return
-		}
-		before = rec
-	}
-	for before := (*Run)(nil); r.flag(); {
-		run := r.run(s)
-		if before != nil && before.compare(run) >= 0 {
-			r.fail("runs out of order")
-			return
-		}
-		before = run
-	}
-	for _, rec := range ending { // which takes the runs
-		s.willEnd(rec)
-	}
-	r.operations(s)
-	r.policy(s, document)
-	s.rights++
-}
-
 func (r *snapshotReader) small(s *State) (document []byte) {
-	seq, at := r.uint(), r.time()
-	if seq < s.Seq || at < s.Time {
+	at := r.time()
+	if at < s.Time {
 		r.fail("a part that ends before it begins")
 	}
-	s.Seq, s.Time = seq, at
+	s.Time = at
 	copy(s.Leaf[:], r.take(uint64(len(s.Leaf))))
 	s.Origin, s.Ledger, s.Rules = r.text(), r.text(), r.uint()
 	document = bytes.Clone(r.take(r.uint()))
@@ -334,37 +290,7 @@ func (r *snapshotReader) small(s *State) (document []byte) {
 	r.grants(s)
 	r.resources(s)
 	r.erasures(s)
-	r.operationNames(s)
 	return document
-}
-
-// operationNames reads the names of operations: those known before, and more.
-func (r *snapshotReader) operationNames(s *State) {
-	names, known := r.texts(), s.operations.names
-	seen := map[string]bool{}
-	for _, name := range names {
-		seen[name] = true
-	}
-	if len(names) < len(known) || len(names) > operationNamesMax || len(seen) != len(names) || !slices.Equal(names[:len(known)], known) {
-		r.fail("other names of operations")
-		return
-	}
-	s.operations.names = names
-}
-
-func (r *snapshotReader) operations(s *State) {
-	var before digest
-	for n := r.uint(); n > 0 && r.err == nil; n-- {
-		e := r.operation()
-		switch {
-		case r.err != nil:
-		case !before.less(e.digest), e.use>>16 == 0, e.use>>16 > s.Seq, e.use&(operationNamesMax-1) >= uint64(len(s.operations.names)):
-			r.fail("operations out of order")
-		case !s.operations.insert(e):
-			r.fail("an operation twice")
-		}
-		before = e.digest
-	}
 }
 
 func (r *snapshotReader) policy(s *State, document []byte) {
@@ -383,9 +309,10 @@ func (r *snapshotReader) policy(s *State, document []byte) {
 	s.Policy, s.document, s.clauses = p, document, nil
 }
 
-// agent reads an agent, new or in the place of what was known of it.
-func (r *snapshotReader) agent(s *State) *Agent {
-	a, parent := r.agentAlone()
+// agent reads an agent, new or in the place of what was known of it. before is
+// the one before it, nil for none.
+func (r *snapshotReader) agent(s *State, before *Agent) *Agent {
+	a, parent := r.agentAlone(before)
 	a.Parent = s.agents[parent]
 	old := s.agents[a.ID]
 	switch {
@@ -416,11 +343,16 @@ func (r *snapshotReader) agent(s *State) *Agent {
 	return a
 }
 
-// agentAlone reads an agent that knows its parent by id only.
-func (r *snapshotReader) agentAlone() (a *Agent, parent string) {
+// agentAlone reads an agent that knows its parent by id only. What it has like
+// the one before is in the same memory.
+func (r *snapshotReader) agentAlone(before *Agent) (a *Agent, parent string) {
+	if before == nil {
+		before = &Agent{}
+	}
 	a = &Agent{ID: r.text()}
 	a.Depth, parent = r.int(), r.text()
-	a.Declared, a.Use, a.Writes, a.PublicKey, a.Revoked = r.set(), r.set(), r.set(), r.text(), r.flag()
+	a.Declared, a.Use, a.Writes = r.setLike(before.Declared), r.setLike(before.Use), r.setLike(before.Writes)
+	a.PublicKey, a.Revoked = r.text(), r.flag()
 	a.Restrictions = r.restrictions()
 	return a, parent
 }
@@ -447,33 +379,6 @@ func (r *snapshotReader) principalsOwn(s *State) {
 			r.fail("key of nobody, or of two")
 		}
 	}
-}
-
-// record reads a record, new or in the place of the one of its name.
-func (r *snapshotReader) record(s *State) *Record {
-	rec := r.recordAlone(s)
-	owner := s.agents[rec.Owner]
-	_, ok := policy.ParseClass(string(rec.Class))
-	if r.err != nil || owner == nil || !ok || !events.ValidVisibility(rec.Visibility) {
-		r.fail("record without class, visibility or owner")
-		return rec
-	}
-	old := s.records.same(rec)
-	if old != nil {
-		rec.Key = old.Key
-		if old.ends() {
-			s.lasting--
-		}
-	}
-	if rec.ends() {
-		s.lasting++
-	}
-	s.countRecord(old, rec)
-	if rec.RunID != "" && rec.Deleted || rec.Expires != 0 && (rec.Deleted || rec.Mandatory != nil) {
-		r.fail("record with an end that it cannot have")
-	}
-	s.records.put(rec)
-	return rec
 }
 
 // run reads a run, new or in the place of what was known of it.
@@ -523,33 +428,4 @@ func (r *snapshotReader) runAlone() *Run {
 		})
 	}
 	return run
-}
-
-// recordAlone reads a record. What many say is shared among them by s.
-func (r *snapshotReader) recordAlone(s *State) *Record {
-	rec := &Record{Owner: r.owner(s), Namespace: r.shared(s), Key: r.text(), Visibility: r.shared(s), Class: policy.Class(r.shared(s))}
-	rec.Revision, rec.Deleted, rec.Decision, rec.Written, rec.OwnPayload = r.uint(), r.flag(), r.uint(), r.uint(), r.flag()
-	if value := r.take(r.uint()); len(value) > 0 {
-		rec.Mandatory = bytes.Clone(value)
-	}
-	rec.Expires, rec.RunID = r.time(), r.text()
-	return rec
-}
-
-// owner is the id of an agent, in memory that is the agent's where it is known.
-func (r *snapshotReader) owner(s *State) string {
-	b := r.take(r.uint())
-	if a := s.agents[string(b)]; a != nil {
-		return a.ID
-	}
-	return string(b)
-}
-
-// shared is a text that many records say.
-func (r *snapshotReader) shared(s *State) string {
-	b := r.take(r.uint())
-	if kept, ok := s.texts[string(b)]; ok {
-		return kept
-	}
-	return s.text(string(b))
 }

@@ -55,7 +55,8 @@ func same(t rapid.TB, s, restored *State) {
 			fmt.Fprintln(&b, *r, s.runAt[r.Decision] == r, s.open[id] == r, s.agents[r.Agent].Runs)
 		}
 		for _, name := range sortedKeys(s.byText()) {
-			fmt.Fprintln(&b, name, *s.byText()[name])
+			r := s.byText()[name]
+			fmt.Fprintln(&b, name, *r.Kind, r.Revision, r.Decision, r.Written, r.Deleted, r.OwnPayload, *r.Extra)
 		}
 		return b.String()
 	}
@@ -162,7 +163,7 @@ func TestDigestTellsStatesApart(t *testing.T) {
 		"revision":          func(s *State) { s.Record("root", "rule", "a").Revision++ },
 		"mandatory value":   func(s *State) { s.Record("root", "rule", "a").Mandatory = []byte("false") },
 		"deleted":           func(s *State) { s.Record("root", "note", "a").Deleted = false },
-		"tombstone gone":    func(s *State) { delete(s.records.named, recordName{"note", "a"}) },
+		"tombstone gone":    func(s *State) { delete(s.records.named, recordName{"note", "a"}.hash()) },
 		"written":           func(s *State) { s.Record("root", "rule", "a").Written++ },
 		"decision":          func(s *State) { s.Record("root", "rule", "a").Decision++ },
 		"own payload":       func(s *State) { s.Record("root", "rule", "a").OwnPayload = true },
@@ -196,7 +197,7 @@ func TestDecodeSnapshotRefusesAnythingElse(t *testing.T) {
 	}
 	for name, bend := range map[string]func(*State){
 		"record of nobody": func(s *State) {
-			s.records.put(&Record{Owner: "x", Namespace: "n", Key: "k", Class: "secret", Visibility: "private"})
+			s.records.put(&Record{Owner: "x", Kind: &Kind{"n", "private", "secret"}, Key: "k", Extra: noExtra})
 		},
 		"record of no class":       func(s *State) { s.Record("root", "rule", "a").Class = "public" },
 		"record of no visibility":  func(s *State) { s.Record("root", "rule", "a").Visibility = "world" },
@@ -217,11 +218,38 @@ func TestDecodeSnapshotRefusesAnythingElse(t *testing.T) {
 	}
 }
 
-// closed adds the sum that ends a snapshot.
-func closed(b []byte) []byte {
-	mac := hmac.New(sha256.New, nil)
-	mac.Write(b)
-	return mac.Sum(bytes.Clone(b))
+// sections are those that a whole snapshot of s has, without their sums.
+func sections(s *State) (head, operations, records, rest []byte) {
+	c := s.whole()
+	c.end(s)
+	w := &snapshotWriter{}
+	c.write(w)
+	h := &snapshotWriter{}
+	h.head(0, c.Seq, c.sizes)
+	o := &snapshotWriter{}
+	o.texts(c.names)
+	o.uint(uint64(len(c.operations)))
+	at := len(h.buf) + len(o.buf) + operationBytes*len(c.operations)
+	rec := &snapshotWriter{}
+	for _, r := range c.records {
+		rec.flag(true)
+		rec.record(r)
+	}
+	rec.flag(false)
+	end := at + len(rec.buf)
+	return w.buf[:len(h.buf)], w.buf[len(h.buf):at], w.buf[at:end], w.buf[end:]
+}
+
+// closed puts a snapshot's sections together, each with its sum.
+func closed(sections ...[]byte) []byte {
+	mac, b := hmac.New(sha256.New, nil), []byte(snapshotTag)
+	for _, section := range sections {
+		b = append(b, section...)
+		mac.Reset()
+		mac.Write(b)
+		b = mac.Sum(b)
+	}
+	return b
 }
 
 func TestEncodeSnapshotNeedsTheDocument(t *testing.T) {
@@ -236,6 +264,16 @@ func TestEncodeSnapshotNeedsTheDocument(t *testing.T) {
 	}
 }
 
+// apart reads a snapshot as an opening does.
+func apart(parts ...[]byte) (*State, error) {
+	s, operations, records := New(), &Operations{}, &Records{}
+	var err error
+	for _, b := range parts {
+		err = errors.Join(err, operations.Read(bytes.NewReader(b), nil), records.Read(bytes.NewReader(b), nil), s.ReadApart(bytes.NewReader(b), nil))
+	}
+	return s, errors.Join(err, s.Join(operations, records))
+}
+
 // FuzzDecodeSnapshot: no panic, and whatever decodes is written the same way.
 func FuzzDecodeSnapshot(f *testing.F) {
 	s := New()
@@ -243,15 +281,23 @@ func FuzzDecodeSnapshot(f *testing.F) {
 		if err := s.apply(e); err != nil {
 			f.Fatal(err)
 		}
-		b := s.encode(nil)
-		f.Add(b[len(snapshotTag) : len(b)-sha256.Size])
+		head, operations, records, rest := sections(s)
+		if !bytes.Equal(closed(head, operations, records, rest), s.encode(nil)) {
+			f.Fatal("a snapshot is not its sections")
+		}
+		f.Add(head, operations, records, rest)
 	}
-	f.Fuzz(func(t *testing.T, fields []byte) {
-		b := closed(append([]byte(snapshotTag), fields...))
+	f.Fuzz(func(t *testing.T, head, operations, records, rest []byte) {
+		b := closed(head, operations, records, rest)
 		s, err := DecodeSnapshot(b, nil)
+		apart, failed := apart(b)
+		if (err == nil) != (failed == nil) {
+			t.Fatalf("in one go: %v; apart: %v", err, failed)
+		}
 		if err != nil {
 			return
 		}
+		same(t, s, apart)
 		if again := encoded(t, s); !bytes.Equal(again, b) {
 			t.Fatalf("%x is decoded and written as %x", b, again)
 		}
@@ -469,6 +515,9 @@ func TestSnapshotPartsFitOnlyTheirPlace(t *testing.T) {
 	for n := range parts[1] {
 		bent := bytes.Clone(parts[1])
 		bent[n] ^= 4
+		if s, err := apart(parts[0], bent); err == nil {
+			t.Fatalf("byte %d of a part changes nothing when read apart: %d", n, s.Seq)
+		}
 		if MergeSnapshots(io.Discard, bytes.NewReader(parts[0]), bytes.NewReader(bent), nil) == nil {
 			t.Fatalf("byte %d of a part changes nothing when merged", n)
 		}

@@ -53,19 +53,28 @@ type Principal struct {
 // one stays, so that its revision counts on.
 type Record struct {
 	Owner      string
-	Namespace  string
+	*Kind      // shared by all that are alike
 	Key        string
-	Visibility string
-	Class      policy.Class
 	Revision   uint64
-	Deleted    bool
 	Decision   uint64 // seq of the decision that wrote it
 	Written    uint64 // seq of the memory.written event
-	OwnPayload bool   // the value is that event's payload, not part of its decision's
-	Mandatory  []byte // canonical value of a mandatory record, nil otherwise
+	Deleted    bool
+	OwnPayload bool // the value is that event's payload, not part of its decision's
+	*Extra
+}
 
-	Expires events.Time // it is gone from then on; 0 for never
-	RunID   string      // it is gone with the end of this run; empty for none
+// Kind is what many records have in common.
+type Kind struct {
+	Namespace  string
+	Visibility string
+	Class      policy.Class
+}
+
+// Extra is what few records have, never nil.
+type Extra struct {
+	Mandatory []byte      // canonical value of a mandatory record, nil otherwise
+	Expires   events.Time // it is gone from then on; 0 for never
+	RunID     string      // it is gone with the end of this run; empty for none
 }
 
 // Operation is what an agent's operation id was first used for.
@@ -115,6 +124,7 @@ type State struct {
 	doubts     int               // of open, those in doubt
 	admins     int               // not revoked
 	texts      map[string]string // one copy of what many records say
+	kinds      kinds
 
 	changes *Changes // since the last TakeChanges; nil where nobody asked
 
@@ -129,7 +139,7 @@ func New() *State {
 		agentKeys:  map[string]*Agent{},
 		keys:       map[string]string{},
 		versions:   map[string]events.Hash{},
-		records:    records{named: map[recordName]Named{}},
+		records:    newRecords(0),
 		ofRun:      map[string][]*Record{},
 		grants:     map[events.Grant]*Grant{},
 		resources:  map[string]policy.Resource{},
@@ -138,6 +148,7 @@ func New() *State {
 		open:       map[string]*Run{},
 		runAt:      map[uint64]*Run{},
 		texts:      map[string]string{},
+		kinds:      kinds{},
 		rights:     1,
 	}
 }
@@ -388,18 +399,20 @@ func (s *State) write(e *events.Event, b *events.MemoryWritten, open []byte) err
 		return fmt.Errorf("%w: a mandatory record that ends", ErrInconsistent)
 	}
 	r := &Record{
-		Revision: b.Revision, Decision: e.Cause, Written: e.Seq, OwnPayload: !e.Payload.IsZero(), Mandatory: slices.Clone(open),
-		Expires: b.Expires, RunID: b.RunID,
-	}
-	if run := s.runs[b.RunID]; run != nil {
-		r.RunID = run.ID
+		Owner: owner.ID, Kind: s.kinds.of(Kind{b.Namespace, b.Visibility, class}), Extra: noExtra,
+		Revision: b.Revision, Decision: e.Cause, Written: e.Seq, OwnPayload: !e.Payload.IsZero(),
 	}
 	if old != nil {
 		r.Key = old.Key
 	} else {
 		r.Key = strings.Clone(b.Key)
 	}
-	r.Owner, r.Namespace, r.Visibility, r.Class = owner.ID, s.text(b.Namespace), s.text(b.Visibility), policy.Class(s.text(b.Class))
+	if open != nil || b.Expires != 0 || b.RunID != "" {
+		r.Extra = &Extra{slices.Clone(open), b.Expires, b.RunID}
+		if run := s.runs[b.RunID]; run != nil {
+			r.RunID = run.ID
+		}
+	}
 	s.keep(r)
 	return nil
 }
@@ -415,12 +428,11 @@ func (s *State) remove(e *events.Event, b *events.Record) error {
 
 // keep puts a record in the place of the one of its name.
 func (s *State) keep(r *Record) {
-	old := s.records.same(r)
+	old := s.records.put(r)
 	if old.ends() {
 		s.lasting--
 	}
 	s.countRecord(old, r)
-	s.records.put(r)
 	if r.ends() {
 		s.lasting++
 		s.willEnd(r)

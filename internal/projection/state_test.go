@@ -337,7 +337,7 @@ func TestR22_Visible(t *testing.T) {
 		{"mandatory", "note.a", "descendants", "yyy"},
 	} {
 		namespace, key, _ := strings.Cut(c.name, ".")
-		r := &Record{Owner: "root", Namespace: namespace, Key: key, Visibility: c.visibility, Class: policy.Class(c.class)}
+		r := &Record{Owner: "root", Kind: &Kind{namespace, c.visibility, policy.Class(c.class)}, Key: key, Extra: noExtra}
 		got := ""
 		for levels := range 3 {
 			got += map[bool]string{true: "y", false: "n"}[s.Visible(r, levels)]
@@ -347,7 +347,7 @@ func TestR22_Visible(t *testing.T) {
 		}
 	}
 	s.Policy = nil
-	if s.Visible(&Record{Visibility: "descendants", Class: policy.Preference}, 1) {
+	if s.Visible(&Record{Kind: &Kind{Visibility: "descendants", Class: policy.Preference}, Extra: noExtra}, 1) {
 		t.Error("without a policy a record is seen by another")
 	}
 }

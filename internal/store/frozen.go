@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -17,12 +19,15 @@ import (
 // opened and read while a writer goes on, without a trace on disk: the files
 // that grow are copied into memory, and of the tables, which never change, it
 // holds open descriptors, which stay good when the writer deletes the files.
-// Nothing can be written through it, and its locks are its own.
+// Whoever has locked the directory, so that there is no writer, has logs held
+// like tables. Nothing can be written through it, and its locks are its own.
 type frozenFS struct {
 	vfs.FS // in memory: logs, manifests, markers, options
-	tables map[string]vfs.File
+	held   map[string]vfs.File
 	bare   bool  // without its logs
 	copied int64 // bytes in memory
+
+	failed atomic.Pointer[error] // reading a log that is held
 }
 
 // What is copied into memory is bounded, whatever a directory claims to hold: a
@@ -65,9 +70,9 @@ var errMoved = errors.New("directory changed while it was read")
 //     now had been flushed, which the manifest, read later, says.
 //  2. manifest. What it says happened before 1 is in the copy. Flushes go in
 //     order, so the logs it still asks for are a prefix of what came after.
-//  3. tables. One it names may be gone already: Pebble then refuses to open,
+//  3. tables, by descriptor. One it names may be gone already: Pebble then refuses to open,
 //     and the caller freezes again.
-func freeze(sys vfs.FS, db string) (*frozenFS, error) {
+func freeze(sys vfs.FS, db string, locked bool) (*frozenFS, error) {
 	names, err := sys.List(db)
 	if err != nil {
 		return nil, err
@@ -75,7 +80,7 @@ func freeze(sys vfs.FS, db string) (*frozenFS, error) {
 	if err := oldFormat(names); err != nil {
 		return nil, err
 	}
-	f := &frozenFS{FS: vfs.NewMem(), tables: map[string]vfs.File{}}
+	f := &frozenFS{FS: vfs.NewMem(), held: map[string]vfs.File{}}
 	if err := f.MkdirAll(frozenDir, 0o755); err != nil {
 		return nil, err
 	}
@@ -85,6 +90,9 @@ func freeze(sys vfs.FS, db string) (*frozenFS, error) {
 		if n, ok := logNumber(name); ok {
 			logs[n] = true
 			newest = max(newest, n)
+			if locked {
+				continue
+			}
 			if err := f.copy(sys, db, name); err != nil {
 				return nil, err
 			}
@@ -103,7 +111,7 @@ func freeze(sys vfs.FS, db string) (*frozenFS, error) {
 			}
 		}
 	}
-	return f, f.holdTables(sys, db)
+	return f, f.hold(sys, db, locked)
 }
 
 func logNumber(name string) (n uint64, ok bool) {
@@ -157,17 +165,16 @@ func (f *frozenFS) copy(sys vfs.FS, db, name string) error {
 	if path.Ext(name) == ".log" || strings.HasPrefix(name, "MANIFEST-") {
 		most = grownMax
 	}
-	info, err := src.Stat()
+	size, err := sizeWithin(src, name, min(most, copiedMax-f.copied))
 	if err != nil {
+		return err
+	}
+	b := make([]byte, size) // what is written to it from here on is not of this moment
+	n, err := io.ReadFull(src, b)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("read %s: %w", name, err)
 	}
-	if size := info.Size(); size > most || f.copied+size > copiedMax {
-		return fmt.Errorf("%w: %s has %d bytes, more than a ledger writes", ErrCorrupt, name, size)
-	}
-	b, err := io.ReadAll(io.LimitReader(src, most))
-	if err != nil {
-		return fmt.Errorf("read %s: %w", name, err)
-	}
+	b = b[:n]
 	f.copied += int64(len(b))
 	dst, err := f.Create(f.PathJoin(frozenDir, name), vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -177,6 +184,17 @@ func (f *frozenFS) copy(sys vfs.FS, db, name string) error {
 		return err
 	}
 	return dst.Close()
+}
+
+func sizeWithin(file vfs.File, name string, most int64) (int64, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", name, err)
+	}
+	if size := info.Size(); size > most {
+		return 0, fmt.Errorf("%w: %s has %d bytes, more than a ledger writes", ErrCorrupt, name, size)
+	}
+	return info.Size(), nil
 }
 
 // regular refuses what is there and no file: to open it could block.
@@ -191,13 +209,20 @@ func regular(sys vfs.FS, path string) error {
 	return err
 }
 
-func (f *frozenFS) holdTables(sys vfs.FS, db string) error {
+// hold opens the tables, and the logs too if the directory is locked.
+func (f *frozenFS) hold(sys vfs.FS, db string, locked bool) error {
 	names, err := sys.List(db)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		if ext := path.Ext(name); ext != ".sst" && ext != ".blob" {
+		switch path.Ext(name) {
+		case ".sst", ".blob":
+		case ".log":
+			if !locked {
+				continue
+			}
+		default:
 			continue
 		}
 		var t vfs.File
@@ -208,37 +233,55 @@ func (f *frozenFS) holdTables(sys vfs.FS, db string) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
+		if err == nil {
+			f.held[name] = t
+			if path.Ext(name) == ".log" {
+				_, err = sizeWithin(t, name, grownMax)
+			}
+		}
 		if err != nil {
 			f.close()
 			return err
 		}
-		f.tables[name] = t
 	}
 	return nil
 }
 
 func (f *frozenFS) close() {
-	for _, t := range f.tables {
+	for _, t := range f.held {
 		t.Close()
 	}
 }
 
-// frozenTable is one more handle on a held table, read by offset only.
-type frozenTable struct{ vfs.File }
+// frozenFile is one more handle on a held file.
+type frozenFile struct {
+	vfs.File
+	from *io.SectionReader
+	fs   *frozenFS
+}
 
-func (frozenTable) Close() error { return nil }
+func (*frozenFile) Close() error { return nil }
+
+// Read is how logs are read. Pebble would call its error damage.
+func (f *frozenFile) Read(b []byte) (int, error) {
+	n, err := f.from.Read(b)
+	if err != nil && err != io.EOF {
+		f.fs.failed.Store(&err)
+	}
+	return n, err
+}
 
 // Open implements vfs.FS.
 func (f *frozenFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
-	if t, ok := f.tables[f.PathBase(name)]; ok {
-		return frozenTable{t}, nil
+	if t, ok := f.held[f.PathBase(name)]; ok {
+		return &frozenFile{t, io.NewSectionReader(t, 0, math.MaxInt64), f}, nil
 	}
 	return f.FS.Open(name, opts...)
 }
 
 // Stat implements vfs.FS.
 func (f *frozenFS) Stat(name string) (vfs.FileInfo, error) {
-	if t, ok := f.tables[f.PathBase(name)]; ok {
+	if t, ok := f.held[f.PathBase(name)]; ok {
 		return t.Stat()
 	}
 	return f.FS.Stat(name)
@@ -247,7 +290,7 @@ func (f *frozenFS) Stat(name string) (vfs.FileInfo, error) {
 // List implements vfs.FS.
 func (f *frozenFS) List(dir string) ([]string, error) {
 	names, err := f.FS.List(dir)
-	for name := range f.tables {
+	for name := range f.held {
 		names = append(names, name)
 	}
 	return names, err

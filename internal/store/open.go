@@ -158,7 +158,7 @@ func Open(dir string, opts Options, anchor AnchorCheck) (_ *Store, err error) {
 
 // look is the read-only look at the log before it is opened for writing.
 func look(dir string, opts Options, anchor AnchorCheck) (head, error) {
-	s, err := openFrozen(dir, opts)
+	s, err := openFrozen(dir, opts, true)
 	if err != nil {
 		return head{}, err
 	}
@@ -277,7 +277,7 @@ func OpenReadOnly(dir string, opts Options) (_ *Store, err error) {
 	db := dbDir(sys, dir)
 	before := ""
 	for try := 1; ; try++ {
-		s, err := openFrozen(dir, opts)
+		s, err := openFrozen(dir, opts, false)
 		if err == nil || errors.Is(err, ErrFormat) || errors.Is(err, fs.ErrNotExist) {
 			return s, err
 		}
@@ -296,11 +296,12 @@ const (
 	freezePause    = 5 * time.Millisecond
 )
 
-// openFrozen opens the log as it is on disk at this moment, in one try.
-func openFrozen(dir string, opts Options) (*Store, error) {
+// openFrozen opens the log as it is on disk at this moment, in one try. locked is
+// whether the caller has locked it.
+func openFrozen(dir string, opts Options, locked bool) (*Store, error) {
 	sys := opts.fs()
 	parts := holdParts(sys, dir) // before the log, which only grows, so that they stand within it
-	frozen, err := freeze(sys, dbDir(sys, dir))
+	frozen, err := freeze(sys, dbDir(sys, dir), locked)
 	if err != nil {
 		parts.close()
 		return nil, err
@@ -308,6 +309,9 @@ func openFrozen(dir string, opts Options) (*Store, error) {
 	s := &Store{fault: newFault(opts.Log), dir: dir, fs: sys, frozen: frozen, parts: parts}
 	if s.db, err = openPebble(frozenDir, opts.pebble(frozen, s.fault, true), s.fault); err != nil {
 		s.release()
+		if failed := frozen.failed.Load(); failed != nil {
+			return nil, fmt.Errorf("read a log: %w", *failed)
+		}
 		return nil, fmt.Errorf("%w: %v", ErrCorrupt, err) // no %w: a file missing inside is not a log missing
 	}
 	if err := s.load(); err != nil {
