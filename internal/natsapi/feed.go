@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/store"
 )
 
 // ErrDisagrees says that the stream holds what the log does not: the log was
@@ -140,7 +141,7 @@ func (f *Feed) Run(ctx context.Context) error {
 		err := f.follow(ctx)
 		var source *sourceError
 		switch {
-		case ctx.Err() != nil:
+		case ctx.Err() != nil, errors.Is(err, store.ErrClosed): // the end of a ledger that is being stopped
 			return nil
 		case errors.Is(err, ErrDisagrees), errors.As(err, &source):
 			f.set(func(s *FeedStatus) { s.Halted = err })

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/ledgerd/ledgerd/internal/events"
+	"github.com/ledgerd/ledgerd/internal/store"
 )
 
 func testCtx(t testing.TB) context.Context {
@@ -475,6 +476,23 @@ func TestR74_UnreadableLogEndsRun(t *testing.T) {
 				t.Errorf("stream: %v %+v", err, stream.CachedInfo().State)
 			}
 		})
+	}
+}
+
+// A log that its owner has closed ends the feed and raises no alarm.
+func TestR74_AClosedLogIsNoFault(t *testing.T) {
+	f := &fed{bench: startBench(t), log: newLog(t, 20)}
+	feed := f.newFeed(FeedOptions{})
+	each := feed.src.Events
+	feed.src.Events = func(from, to uint64, fn func(uint64, []byte) error) error {
+		return errors.Join(each(from, min(to, 7), fn), store.ErrClosed)
+	}
+	if err := feed.Run(testCtx(t)); err != nil || feed.Status().Halted != nil {
+		t.Errorf("ran: %v, halted: %v", err, feed.Status().Halted)
+	}
+	stream, err := f.writer(t).Stream(testCtx(t), "LEDGER_main")
+	if err != nil || stream.CachedInfo().State.LastSeq > 7 {
+		t.Errorf("stream: %v %+v", err, stream.CachedInfo().State)
 	}
 }
 

@@ -90,7 +90,7 @@ const (
 
 	hashRunMax = 512 // tree hashes under one key: a block's worth, and what a look for one has to read
 
-	memTableBytes = 32 << 20 // a WAL is copied into memory when the log is looked at
+	memTableBytes = 32 << 20 // a WAL is copied into memory when a log is read beside its writer
 
 	blockBytes = 16 << 10 // some 30 events: a walk pays for each block, a look for the whole of one
 
