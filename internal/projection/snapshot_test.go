@@ -265,11 +265,11 @@ func TestEncodeSnapshotNeedsTheDocument(t *testing.T) {
 }
 
 // apart reads a snapshot as an opening does.
-func apart(parts ...[]byte) (*State, error) {
+func apart(key []byte, parts ...[]byte) (*State, error) {
 	s, operations, records := New(), &Operations{}, &Records{}
 	var err error
 	for _, b := range parts {
-		err = errors.Join(err, operations.Read(bytes.NewReader(b), nil), records.Read(bytes.NewReader(b), nil), s.ReadApart(bytes.NewReader(b), nil))
+		err = errors.Join(err, operations.Read(bytes.NewReader(b), key), records.Read(bytes.NewReader(b), key), s.ReadApart(bytes.NewReader(b), key))
 	}
 	return s, errors.Join(err, s.Join(operations, records))
 }
@@ -290,7 +290,7 @@ func FuzzDecodeSnapshot(f *testing.F) {
 	f.Fuzz(func(t *testing.T, head, operations, records, rest []byte) {
 		b := closed(head, operations, records, rest)
 		s, err := DecodeSnapshot(b, nil)
-		apart, failed := apart(b)
+		apart, failed := apart(nil, b)
 		if (err == nil) != (failed == nil) {
 			t.Fatalf("in one go: %v; apart: %v", err, failed)
 		}
@@ -453,6 +453,11 @@ func TestSnapshotPartsAreTheWhole(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			separate, err := apart(key, parts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			same(t, restored, separate)
 			return restored
 		}
 		same(t, s, read())
@@ -515,7 +520,7 @@ func TestSnapshotPartsFitOnlyTheirPlace(t *testing.T) {
 	for n := range parts[1] {
 		bent := bytes.Clone(parts[1])
 		bent[n] ^= 4
-		if s, err := apart(parts[0], bent); err == nil {
+		if s, err := apart(nil, parts[0], bent); err == nil {
 			t.Fatalf("byte %d of a part changes nothing when read apart: %d", n, s.Seq)
 		}
 		if MergeSnapshots(io.Discard, bytes.NewReader(parts[0]), bytes.NewReader(bent), nil) == nil {

@@ -376,6 +376,41 @@ func stderr(err error) []byte {
 	return nil
 }
 
+// A write-ahead log that the disk does not give is no damage: nobody is sent to
+// look for what was altered. Nothing is changed, and later it opens.
+func TestAnUnreadableLogIsNotDamage(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	l := newLedger(t, "d", Options{FS: mem})
+	l.mustAppend(9)
+	l.note = l.sign()
+	var on atomic.Bool
+	clone := mem.CrashClone(vfs.CrashCloneCfg{})
+	o := *l
+	o.opts = Options{FS: errorfs.Wrap(clone, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if on.Load() && (op.Kind == errorfs.OpFileRead || op.Kind == errorfs.OpFileReadAt) && strings.HasSuffix(op.Path, ".log") {
+			return errorfs.ErrInjected
+		}
+		return nil
+	}))}
+	on.Store(true)
+	before := dirState(clone, "d/db")
+	if err := o.open(); !errors.Is(err, errorfs.ErrInjected) || errors.Is(err, ErrCorrupt) {
+		t.Errorf("opened for writing: %v", err)
+	}
+	if _, err := OpenReadOnly("d", o.opts); !errors.Is(err, errorfs.ErrInjected) || errors.Is(err, ErrCorrupt) {
+		t.Errorf("opened for reading: %v", err)
+	}
+	if now := dirState(clone, "d/db"); now != before {
+		t.Errorf("the directory was\n%s\nand is\n%s", before, now)
+	}
+	on.Store(false)
+	o.mustOpen()
+	if got := o.check(); got != 10 {
+		t.Fatalf("%d events, want 10", got)
+	}
+	o.mustClose()
+}
+
 // A failed sync of the WAL: Append has returned, Wait must not confirm, and
 // nothing after it may.
 func TestFailedSyncStopsTheStore(t *testing.T) {
