@@ -417,7 +417,7 @@ var faults = []fault{
 	},
 	{
 		name: "a state of another moment is believed", pkg: "internal/ledger", test: "TestAStateFromASnapshotIsTheStateOfTheLog",
-		patches: []patch{{"internal/ledger/behind.go", `state.Seq != p.Seq || state.Leaf != leaf || state.Origin != st.Origin()`, `state.Seq == 0 || leaf == leaf && false`}},
+		patches: []patch{{"internal/ledger/behind.go", `state.Seq != seq || state.Leaf != leaf || state.Origin != st.Origin()`, `state.Seq == 0 || leaf == leaf && false`}},
 	},
 	{
 		name: "value returned on retry", pkg: "internal/ledger", test: "TestR51_ARetryGetsTheRecordedOutcomeAndWritesNothing",
@@ -967,9 +967,18 @@ var faults = []fault{
 	},
 	{
 		name: "a snapshot that forgets when records end", pkg: "internal/projection", test: "TestR31_WhatIsDueIsFound",
-		patches: []patch{{"internal/projection/snapshot.go", `		s.willEnd(rec)
-`, `		_ = rec
+		patches: []patch{{"internal/projection/read.go", `			s.willEnd(rec)
+`, `			_ = rec
 `}},
+	},
+	{
+		name: "operations and records of another moment are joined", pkg: "internal/projection", test: "TestPartsReadApartAreOfOneMoment",
+		patches: []patch{{"internal/projection/read.go", `o.seq != s.Seq || r.seq != s.Seq`, `o.seq == 0 && r.seq == 0 && s.Seq > 0`}},
+	},
+	{
+		name: "a read error of a log is called damage", pkg: "internal/store", test: "TestAnUnreadableLogIsNotDamage",
+		patches: []patch{{"internal/store/frozen.go", `		f.fs.failed.Store(&err)
+`, ``}},
 	},
 	{
 		name: "the retry of a write over a gone record tells nothing", pkg: "internal/ledger", test: "TestR31_AWriteOverAGoneRecord",
@@ -1016,7 +1025,8 @@ var faults = []fault{
 	},
 	{
 		name: "a snapshot that forgets what is counted", pkg: "internal/ledger", test: "TestR66_CountersAreWhatIsThere",
-		patches: []patch{{"internal/projection/snapshot.go", `	s.countRecord(old, rec)
+		patches: []patch{{"internal/projection/read.go", `		owner.Records += c.n
+		owner.add(Usage{Records: c.n})
 `, ``}},
 	},
 	{

@@ -274,6 +274,49 @@ func apart(key []byte, parts ...[]byte) (*State, error) {
 	return s, errors.Join(err, s.Join(operations, records))
 }
 
+// What was read apart comes together only where all of it ends at one event.
+func TestPartsReadApartAreOfOneMoment(t *testing.T) {
+	s := New()
+	var parts [][]byte
+	for i, e := range start() {
+		if err := s.apply(e); err != nil {
+			t.Fatal(err)
+		}
+		if i%6 == 5 {
+			c, err := s.TakeChanges()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var b bytes.Buffer
+			if err := c.Write(&b, nil); err != nil {
+				t.Fatal(err)
+			}
+			parts = append(parts, b.Bytes())
+		}
+	}
+	for operations := range 3 {
+		for records := range 3 {
+			s, o, r := New(), &Operations{}, &Records{}
+			var err error
+			for i, b := range parts[:2] {
+				err = errors.Join(err, s.ReadApart(bytes.NewReader(b), nil))
+				if i < operations {
+					err = errors.Join(err, o.Read(bytes.NewReader(b), nil))
+				}
+				if i < records {
+					err = errors.Join(err, r.Read(bytes.NewReader(b), nil))
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Join(o, r); (err == nil) != (operations == 2 && records == 2) {
+				t.Errorf("%d parts of operations, %d of records, 2 of the rest: %v", operations, records, err)
+			}
+		}
+	}
+}
+
 // FuzzDecodeSnapshot: no panic, and whatever decodes is written the same way.
 func FuzzDecodeSnapshot(f *testing.F) {
 	s := New()
